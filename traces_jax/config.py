@@ -1,0 +1,390 @@
+"""Settings: the only place that knows defaults, what may be set, and what is a sensible value.
+
+`Config` is a frozen dataclass and at the same time a JAX pytree. Each field says which side it lives on:
+
+  static(...)  sizes, names and switches; a change compiles another program
+  traced(...)  numbers inside the program; they may differ between the lanes of one run (see `lanes`)
+
+The core reads `config.ppo.clip` either way and never asks.
+"""
+
+import dataclasses
+import difflib
+import itertools
+import json
+import math
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import ml_collections
+
+from traces_jax import tasks
+
+
+class ConfigError(ValueError):
+    """One sentence: the field, its value, and what would be right."""
+
+
+def _field(default: Any, right: str, check: Callable[[Any], bool], *, is_traced: bool) -> Any:
+    return dataclasses.field(default=default, metadata={"right": right, "check": check, "traced": is_traced})
+
+
+def static(default: Any, right: str, check: Callable[[Any], bool]) -> Any:
+    """A field that shapes the program."""
+    return _field(default, right, check, is_traced=False)
+
+
+def traced(default: float, right: str, check: Callable[[float], bool]) -> Any:
+    """A number inside the program; may differ from lane to lane."""
+    return _field(default, right, check, is_traced=True)
+
+
+def choice(default: str, *names: str) -> Any:
+    """A static field with few values."""
+    return static(default, f"one of {', '.join(names)}", lambda value: value in names)
+
+
+def switch(default: bool) -> Any:
+    """A static yes or no."""
+    return static(default, "true or false", lambda value: isinstance(value, bool))
+
+
+def whole(default: int, low: int = 1) -> Any:
+    """A static whole number."""
+    return static(default, f"a whole number of at least {low}", lambda value: value >= low)
+
+
+def positive(default: float) -> Any:
+    """A traced number above zero."""
+    return traced(default, "a number above 0", lambda value: value > 0 and math.isfinite(value))
+
+
+def nonnegative(default: float) -> Any:
+    """A traced number of at least zero."""
+    return traced(default, "a finite number of at least 0", lambda value: value >= 0 and math.isfinite(value))
+
+
+def fraction(default: float) -> Any:
+    """A traced number between zero and one."""
+    return traced(default, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+
+
+def layers(default: tuple[int, ...]) -> Any:
+    """Static widths of hidden layers."""
+    return static(
+        default, "a tuple of whole numbers above 0", lambda value: all(isinstance(n, int) and n > 0 for n in value)
+    )
+
+
+@typing.dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def settings(cls: type) -> type:
+    """Makes a frozen dataclass whose traced fields and sub-settings are pytree children."""
+    cls = dataclasses.dataclass(frozen=True)(cls)
+    children = [f.name for f in dataclasses.fields(cls) if f.metadata.get("traced", not f.metadata)]
+    rest = [f.name for f in dataclasses.fields(cls) if f.name not in children]
+    return jax.tree_util.register_dataclass(cls, data_fields=children, meta_fields=rest)
+
+
+@settings
+class EnvironmentConfig:
+    """The environments of one seed and how long they run between updates."""
+
+    count: int = whole(20)
+    # Steps of each environment in one iteration.
+    steps: int = whole(1000)
+    # The paper restarts every environment at each iteration; without it episodes run on across iterations.
+    reset_each_iteration: bool = switch(True)
+    # The paper lets fallen robots go on; the original Gymnasium tasks end the episode.
+    terminate_when_unhealthy: bool = switch(False)
+
+
+@settings
+class PolicyConfig:
+    """The Gaussian actor."""
+
+    hidden: tuple[int, ...] = layers((64, 64))
+    activation: str = choice("relu", "relu", "tanh")
+    # "tanh" bounds the mean; "free" lets it drift beyond the actuators, where the gradient is lost.
+    mean: str = choice("tanh", "tanh", "free")
+    initial_log_std: float = static(0.0, "a number from -5 to 2", lambda value: -5 <= value <= 2)
+
+
+@settings
+class CriticConfig:
+    """The reward critic and the cost critic."""
+
+    hidden: tuple[int, ...] = layers((64, 64))
+    activation: str = choice("relu", "relu", "tanh")
+
+
+@settings
+class NormalizeConfig:
+    """Running statistics."""
+
+    observations: bool = switch(True)
+    rewards: bool = switch(True)
+    costs: bool = switch(False)
+
+
+@settings
+class PPOConfig:
+    """The policy update."""
+
+    passes: int = whole(40)
+    minibatch: int = whole(100)
+    actor_lr: float = positive(3e-4)
+    critic_lr: float = positive(3e-4)
+    # Whether the actor's rate falls linearly to zero over the run.
+    actor_lr_decay: bool = switch(True)
+    clip: float = positive(0.2)
+    target_kl: float = positive(0.02)
+    entropy: float = nonnegative(0.01)
+    gamma: float = fraction(0.99)
+    gae_lambda: float = fraction(0.95)
+    cost_gae_lambda: float = fraction(0.95)
+    max_grad_norm: float = positive(0.5)
+    reward_critic_l2: float = nonnegative(1e-3)
+    cost_critic_l2: float = nonnegative(1e-3)
+
+
+@settings
+class LagrangeConfig:
+    """The multiplier of the cost constraint."""
+
+    cost_limit: float = nonnegative(25.0)
+    initial: float = nonnegative(1e-3)
+    lr: float = positive(0.035)
+    # Finished episodes over which the cost is averaged.
+    window: int = whole(50)
+
+
+@settings
+class RunConfig:
+    """What the host does around the compiled program."""
+
+    # Iterations in one call of the program. Longer means less host traffic and rarer news.
+    chunk: int = whole(1)
+    # Iterations between checkpoints.
+    checkpoint_every: int = whole(10)
+    keep: int = whole(3, low=2)
+    tensorboard: bool = switch(True)
+    # Episodes of each seed in the evaluation that closes a run.
+    evaluation_episodes: int = whole(20, low=0)
+
+
+@settings
+class Config:
+    """Everything that defines a run."""
+
+    task: str = static("SafetyAntVelocity-v1", f"one of {', '.join(tasks.NAMES)}", lambda value: value in tasks.NAMES)
+    physics: str = choice("auto", "auto", "native", "mjx")
+    # Environment steps of each seed.
+    steps: int = whole(10_000_000)
+    # The first seed and how many follow it.
+    seed: int = whole(0, low=0)
+    seeds: int = whole(1)
+    # Values to run side by side, for instance "ppo.actor_lr=1e-4,3e-4; ppo.clip=0.1,0.2".
+    sweep: str = static("", "text such as 'ppo.actor_lr=1e-4,3e-4'", lambda value: isinstance(value, str))
+    environment: EnvironmentConfig = EnvironmentConfig()
+    policy: PolicyConfig = PolicyConfig()
+    critic: CriticConfig = CriticConfig()
+    normalize: NormalizeConfig = NormalizeConfig()
+    ppo: PPOConfig = PPOConfig()
+    lagrange: LagrangeConfig = LagrangeConfig()
+    run: RunConfig = RunConfig()
+
+    @property
+    def iteration_steps(self) -> int:
+        """Environment steps of one seed in one iteration."""
+        return self.environment.count * self.environment.steps
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of the whole run."""
+        return self.steps // self.iteration_steps
+
+    @property
+    def minibatches(self) -> int:
+        """Minibatches in one pass."""
+        return self.iteration_steps // self.ppo.minibatch
+
+
+def make(**changes: Any) -> ml_collections.ConfigDict:
+    """What an experiment file returns: all defaults with `changes` applied.
+
+    Keys of `changes` are field names; values for groups are dicts. Unknown names fail here already.
+    """
+    tree = to_dict(Config())
+    _apply(tree, changes, path="")
+    return ml_collections.ConfigDict(tree)
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """Plain nested dictionary."""
+    return dataclasses.asdict(config)
+
+
+def from_dict(tree: Mapping[str, Any]) -> Config:
+    """Builds and validates. Every name must be known; every value must be of its field's type and sensible."""
+    config = _build(Config, tree, path="")
+    _validate_sizes(config)
+    lanes(config)
+    return config
+
+
+def to_json(config: Config) -> str:
+    """Text that `from_dict(json.loads(text))` reads back."""
+    return json.dumps(to_dict(config), indent=2) + "\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Lane:
+    """One column of a run: a seed, with a setting of the swept fields."""
+
+    name: str
+    seed: int
+    config: Config
+
+
+def lanes(config: Config) -> list[Lane]:
+    """The lanes of a run: every seed under every combination of swept values."""
+    swept = _parse_sweep(config.sweep)
+    result = []
+    for values in itertools.product(*(choices for _, choices in swept)):
+        changed = config
+        for (path, _), value in zip(swept, values, strict=True):
+            changed = _replace(changed, path, value)
+        settings_name = " ".join(f"{path}={value:g}" for (path, _), value in zip(swept, values, strict=True))
+        for seed in range(config.seed, config.seed + config.seeds):
+            result.append(Lane(f"seed={seed} {settings_name}".strip(), seed, changed))
+    return result
+
+
+def unknown(what: str, name: str, names: list[str]) -> ConfigError:
+    """The error for a name that does not exist, with the nearest one that does."""
+    near = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.4)
+    nearest = next((n for n in names if near and n.lower() == near[0]), None)
+    hint = f"did you mean {nearest!r}?" if nearest else f"choose one of {', '.join(names)}."
+    return ConfigError(f"{what} {name!r} does not exist; {hint}")
+
+
+def _apply(tree: dict[str, Any], changes: Mapping[str, Any], path: str) -> None:
+    for name, value in changes.items():
+        if name not in tree:
+            raise unknown("field", path + name, [path + known for known in tree])
+        if isinstance(tree[name], dict):
+            _apply(tree[name], value, f"{path}{name}.")
+        else:
+            tree[name] = value
+
+
+def _build(cls: type, tree: Mapping[str, Any], path: str) -> Any:
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    for name in tree:
+        if name not in fields:
+            raise unknown("field", path + name, [path + known for known in fields])
+    values = {}
+    for name, field in fields.items():
+        if name not in tree:
+            continue
+        value = tree[name]
+        if dataclasses.is_dataclass(field.type):
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{path}{name}={value!r} is not right: it is a group of fields, not a value.")
+            values[name] = _build(typing.cast(type, field.type), value, f"{path}{name}.")
+        else:
+            values[name] = _check(field, value, path + name)
+    return cls(**values)
+
+
+def _check(field: dataclasses.Field, value: Any, path: str) -> Any:
+    wrong = ConfigError(f"{path}={value!r} is not right: it must be {field.metadata['right']}.")
+    if isinstance(value, list):
+        value = tuple(value)
+    if field.type is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    kind = typing.get_origin(field.type) or field.type
+    if not isinstance(value, kind) or (field.type is int and isinstance(value, bool)):  # type: ignore[arg-type]
+        raise wrong
+    if field.type is float and math.isnan(value):
+        raise wrong
+    if path == "task" and value not in tasks.NAMES:
+        raise unknown("task", value, list(tasks.NAMES))
+    if not field.metadata["check"](value):
+        raise wrong
+    return value
+
+
+def _validate_sizes(config: Config) -> None:
+    per_iteration = config.iteration_steps
+    product = f"environment.count * environment.steps = {config.environment.count} * {config.environment.steps}"
+    if config.steps % per_iteration:
+        raise ConfigError(
+            f"steps={config.steps} does not divide into iterations of {per_iteration} steps ({product}); "
+            f"{max(1, round(config.steps / per_iteration)) * per_iteration} would be right."
+        )
+    if per_iteration % config.ppo.minibatch:
+        raise ConfigError(
+            f"ppo.minibatch={config.ppo.minibatch} does not divide the {per_iteration} samples of an iteration "
+            f"({product}); {_nearest_divisor(per_iteration, config.ppo.minibatch)} would be right."
+        )
+    if config.iterations % config.run.chunk:
+        raise ConfigError(
+            f"run.chunk={config.run.chunk} does not divide the {config.iterations} iterations of the run; "
+            f"{_nearest_divisor(config.iterations, config.run.chunk)} would be right."
+        )
+    if config.run.checkpoint_every % config.run.chunk:
+        raise ConfigError(
+            f"run.checkpoint_every={config.run.checkpoint_every} must be a multiple of run.chunk={config.run.chunk}; "
+            f"{max(1, config.run.checkpoint_every // config.run.chunk) * config.run.chunk} would be right."
+        )
+
+
+def _nearest_divisor(number: int, near: int) -> int:
+    return min((d for d in range(1, number + 1) if number % d == 0), key=lambda d: abs(d - near))
+
+
+def _parse_sweep(text: str) -> list[tuple[str, list[float]]]:
+    """ "a.b=1,2; c=3" -> [("a.b", [1.0, 2.0]), ("c", [3.0])], each checked against its field."""
+    result: list[tuple[str, list[float]]] = []
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        path, equals, choices = part.partition("=")
+        path = path.strip()
+        if not equals or not choices.strip():
+            raise ConfigError(f"sweep={text!r} is not right: it must be text such as 'ppo.actor_lr=1e-4,3e-4'.")
+        if path in [seen for seen, _ in result]:
+            raise ConfigError(f"sweep={text!r} is not right: it names {path!r} twice.")
+        values = []
+        for choice_text in choices.split(","):
+            try:
+                value = float(choice_text)
+            except ValueError:
+                raise ConfigError(f"sweep of {path}: {choice_text.strip()!r} is not a number.") from None
+            values.append(_check(_find_traced(path), value, path))
+        result.append((path, values))
+    return result
+
+
+def _traced_paths(cls: type, path: str = "") -> dict[str, dataclasses.Field]:
+    found: dict[str, dataclasses.Field] = {}
+    for field in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(field.type):
+            found |= _traced_paths(typing.cast(type, field.type), f"{path}{field.name}.")
+        elif field.metadata["traced"]:
+            found[path + field.name] = field
+    return found
+
+
+def _find_traced(path: str) -> dataclasses.Field:
+    paths = _traced_paths(Config)
+    if path not in paths:
+        raise unknown("field that a sweep can vary", path, list(paths))
+    return paths[path]
+
+
+def _replace(config: Any, path: str, value: float) -> Any:
+    name, _, rest = path.partition(".")
+    inner = _replace(getattr(config, name), rest, value) if rest else value
+    return dataclasses.replace(config, **{name: inner})

@@ -1,0 +1,48 @@
+"""Shared manners of the command lines: flags, one-sentence errors, exit codes."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from absl import flags
+
+from traces_jax.host import errors
+
+OK, BAD_INPUT, STOPPED = 0, 2, 3
+
+
+def run(main: Callable[[], int]) -> None:
+    """Parses the command line and runs `main`. Bad input ends with one sentence and exit code 2."""
+    try:
+        _parse(sys.argv)
+        code = main()
+    except errors.USER_ERRORS as error:
+        print(f"{_program()}: {error}", file=sys.stderr)
+        code = BAD_INPUT
+    except BrokenPipeError:
+        # The reader of our output left (for instance `head`); nothing is wrong with the work.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = OK
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def _parse(argv: Sequence[str]) -> None:
+    try:
+        rest = flags.FLAGS(argv)
+    except (flags.Error, KeyError, AttributeError, TypeError, ValueError, OSError, ImportError, SyntaxError) as error:
+        if isinstance(error, errors.USER_ERRORS):
+            raise
+        raise errors.UserError(_one_line(error)) from None
+    if len(rest) > 1:
+        raise errors.UserError(f"argument {rest[1]!r} is not a flag; see --help.")
+
+
+def _one_line(error: Exception) -> str:
+    text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+    return " ".join(text.split()) or type(error).__name__
+
+
+def _program() -> str:
+    name = os.path.basename(sys.argv[0])
+    return f"traces_jax.{name.removesuffix('.py')}"

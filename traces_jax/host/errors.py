@@ -1,0 +1,10 @@
+"""Errors that are the user's to mend: one sentence, exit code 2."""
+
+from traces_jax.config import ConfigError
+
+
+class UserError(Exception):
+    """One sentence that says what is wrong and what would be right."""
+
+
+USER_ERRORS = (ConfigError, UserError)

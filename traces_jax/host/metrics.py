@@ -1,0 +1,75 @@
+"""Rows of scalars, one for each lane and iteration: JSON lines for programs, TensorBoard for eyes."""
+
+import json
+import math
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import tensorboardX
+
+
+class MetricWriter:
+    """Appends to `metrics.jsonl` and, if asked, to `tensorboard/<lane>/`."""
+
+    def __init__(self, folder: pathlib.Path, lanes: Sequence[str], *, tensorboard: bool, iterations_done: int):
+        self._lanes = list(lanes)
+        self._path = folder / "metrics.jsonl"
+        _drop_rows_from(self._path, iterations_done)
+        self._file = self._path.open("a", encoding="utf-8")
+        self._boards = []
+        if tensorboard:
+            # purge_step makes TensorBoard forget what a killed run wrote beyond its last checkpoint.
+            self._boards = [
+                tensorboardX.SummaryWriter(
+                    str(folder / "tensorboard" / lane.replace("/", "_")), purge_step=iterations_done
+                )
+                for lane in lanes
+            ]
+
+    def write(self, start: int, rows: Mapping[str, np.ndarray], *, steps_per_iteration: int, seconds: float) -> None:
+        """rows: name -> [S, iterations of the chunk], the first of them iteration `start`."""
+        length = next(iter(rows.values())).shape[1]
+        for offset in range(length):
+            for lane, name in enumerate(self._lanes):
+                iteration = start + offset
+                row = {key: _json_number(values[lane, offset]) for key, values in rows.items()}
+                steps = (iteration + 1) * steps_per_iteration
+                line = {"lane": name, "iteration": iteration, "steps": steps, "seconds": round(seconds, 3), **row}
+                self._file.write(json.dumps(line) + "\n")
+                if self._boards:
+                    for key, value in row.items():
+                        if value is not None:
+                            self._boards[lane].add_scalar(key, value, steps)
+        self._file.flush()
+
+    def close(self) -> None:
+        """Flushes everything."""
+        self._file.close()
+        for board in self._boards:
+            board.close()
+
+
+def read(path: pathlib.Path) -> Iterator[dict]:
+    """Rows of a metrics file; a last line cut short by a crash is left out."""
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError:
+                return
+
+
+def _drop_rows_from(path: pathlib.Path, iteration: int) -> None:
+    """Removes rows that a killed run wrote after its last checkpoint; they will be written again."""
+    if not path.exists():
+        return
+    kept = [json.dumps(row) for row in read(path) if row["iteration"] < iteration]
+    beside = path.with_suffix(".tmp")
+    beside.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+    beside.replace(path)
+
+
+def _json_number(value: np.ndarray) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None

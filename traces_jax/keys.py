@@ -1,0 +1,21 @@
+"""Named random streams: a new consumer never shifts the others, and a key is used once."""
+
+import enum
+
+import jax
+
+
+class Stream(enum.IntEnum):
+    """Who consumes randomness. Numbers are part of a run's identity: append, never renumber."""
+
+    INIT = 0
+    RESET = 1
+    ACT = 2
+    SHUFFLE = 3
+    EVALUATE = 4
+    RESET_LATER = 5
+
+
+def stream(key: jax.Array, index: jax.Array | int, name: Stream) -> jax.Array:
+    """The key of stream `name` in iteration `index`."""
+    return jax.random.fold_in(jax.random.fold_in(key, index), name)

@@ -1,0 +1,209 @@
+"""The order of the algorithm. Everything else is a small room that this page calls.
+
+One iteration: collect -> constraint -> multiplier -> advantages -> policy update -> row.
+"""
+
+import dataclasses
+import functools
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from traces_jax import distributions, episodes, normalize, rollout
+from traces_jax.config import Config
+from traces_jax.keys import Stream, stream
+from traces_jax.networks import Critic, GaussianActor
+from traces_jax.solvers import advantages, lagrange, ppo
+from traces_jax.tasks import Task
+
+
+@flax.struct.dataclass
+class Normalizers:
+    """Running statistics of everything that is scaled."""
+
+    observation: normalize.RunningStatistics
+    reward: normalize.RunningStatistics
+    cost: normalize.RunningStatistics
+
+
+@flax.struct.dataclass
+class LearnerState:
+    """One lane of a run, whole: save it, load it, and the run goes on as if nothing had happened."""
+
+    key: jax.Array
+    agent: ppo.Agent
+    multiplier: lagrange.LagrangeState
+    normalizers: Normalizers
+    window: episodes.EpisodeWindow
+    runner: rollout.RunnerState
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner:
+    """The pure training step of one task.
+
+    Attributes:
+      task: the environment.
+      modules: the networks.
+      one_lane_at_a_time: under vmap, update the lanes' policies one after the other instead of in one batch. On a
+        CPU that is faster: each lane stops when its own policy has moved far enough.
+    """
+
+    task: Task
+    modules: ppo.Modules
+    one_lane_at_a_time: bool
+
+    def init(self, config: Config, key: jax.Array) -> LearnerState:
+        """A fresh lane. key: the lane's identity; kept, never consumed."""
+        observation_size = self.task.observation_size
+        return LearnerState(
+            key=key,
+            agent=ppo.init(self.modules, stream(key, 0, Stream.INIT), observation_size),
+            multiplier=lagrange.init(config.lagrange.initial),
+            normalizers=Normalizers(
+                observation=normalize.init((observation_size,)), reward=normalize.init(()), cost=normalize.init(())
+            ),
+            window=episodes.init(config.lagrange.window),
+            runner=rollout.start(self.task, stream(key, 0, Stream.RESET), config.environment.count),
+        )
+
+    def iteration(
+        self, config: Config, state: LearnerState, index: jax.Array
+    ) -> tuple[LearnerState, dict[str, jax.Array]]:
+        """One iteration of one lane. index: [] the same for all lanes. Returns the new state and a row of scalars."""
+        state, transitions, truth = self.collect(config, state, index)
+        return self.learn(config, state, transitions, truth, index)
+
+    def collect(
+        self, config: Config, state: LearnerState, index: jax.Array
+    ) -> tuple[LearnerState, rollout.Transitions, rollout.Truth]:
+        """Runs the current policy in all environments."""
+        environment = config.environment
+        runner = state.runner
+        if environment.reset_each_iteration:
+            runner = rollout.start(self.task, stream(state.key, index, Stream.RESET), environment.count)
+        noise = jax.random.normal(
+            stream(state.key, index, Stream.ACT), (environment.steps, environment.count, self.task.action_size)
+        )
+        act = functools.partial(self.act, config, state)
+        runner, transitions, truth = rollout.run(
+            self.task, act, runner, noise, stream(state.key, index, Stream.RESET_LATER)
+        )
+        return state.replace(runner=runner), transitions, truth
+
+    def learn(
+        self, config: Config, state: LearnerState, transitions: rollout.Transitions, truth: rollout.Truth,
+        index: jax.Array,
+    ) -> tuple[LearnerState, dict[str, jax.Array]]:
+        """Multiplier, advantages, policy; then the statistics that the next iteration acts with."""
+        window = episodes.push(state.window, truth)
+        window_return, window_cost = episodes.means(window)
+        multiplier = lagrange.update(
+            state.multiplier, window_cost, config.lagrange.cost_limit, lr=config.lagrange.lr
+        )
+        samples, normalizers = self._samples(config, state, transitions, truth.cost, multiplier.multiplier)
+        progress = index / config.iterations if config.ppo.actor_lr_decay else 0.0
+        actor_lr = config.ppo.actor_lr * (1.0 - progress)
+        agent, update_scalars = self._update(
+            state.agent, samples, stream(state.key, index, Stream.SHUFFLE), config.ppo, jnp.asarray(actor_lr)
+        )
+        finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(agent)]))
+        row = {
+            **episodes.summary(truth, config.lagrange.cost_limit),
+            "window/return": window_return,
+            "window/cost": window_cost,
+            "constraint/limit": jnp.asarray(config.lagrange.cost_limit, jnp.float32),
+            "constraint/gap": window_cost - config.lagrange.cost_limit,
+            "constraint/multiplier": multiplier.multiplier,
+            "ppo/actor_lr": jnp.asarray(actor_lr, jnp.float32),
+            **update_scalars,
+            "finite": finite.astype(jnp.float32),
+        }
+        return state.replace(agent=agent, multiplier=multiplier, normalizers=normalizers, window=window), row
+
+    def act(self, config: Config, state: LearnerState, observation: jax.Array, noise: jax.Array) -> jax.Array:
+        """Actions [..., A] for raw observations [..., O] and standard normal noise [..., A]; zero noise is the mean."""
+        mean, log_std = self.modules.actor.apply(
+            state.agent.actor.params, self._observe(config, state.normalizers, observation)
+        )
+        return mean + jnp.exp(log_std) * noise
+
+    def _observe(self, config: Config, normalizers: Normalizers, observation: jax.Array) -> jax.Array:
+        if config.normalize.observations:
+            return normalize.apply(normalizers.observation, observation)
+        return observation
+
+    def _samples(
+        self, config: Config, state: LearnerState, transitions: rollout.Transitions, cost: jax.Array,
+        multiplier: jax.Array,
+    ) -> tuple[ppo.Samples, Normalizers]:
+        """Advantages and targets of a rollout [T, B], flattened to samples [N]; and the updated statistics.
+
+        Observations keep the statistics they were acted on with, so that the first policy ratio is 1. Rewards and
+        costs, which no action has read, use the updated ones.
+        """
+        normalizers = Normalizers(
+            observation=normalize.update(state.normalizers.observation, transitions.observation),
+            reward=normalize.update(state.normalizers.reward, transitions.reward),
+            cost=normalize.update(state.normalizers.cost, cost),
+        )
+        reward = transitions.reward
+        if config.normalize.rewards:
+            reward = normalize.apply(normalizers.reward, reward)
+        if config.normalize.costs:
+            cost = normalize.apply(normalizers.cost, cost)
+        observation = self._observe(config, state.normalizers, transitions.observation)
+        next_observation = self._observe(config, state.normalizers, transitions.next_observation)
+        estimate = functools.partial(
+            advantages.gae, terminated=transitions.terminated, truncated=transitions.truncated, gamma=config.ppo.gamma
+        )
+        value_of = self.modules.critic.apply
+        reward_advantage, reward_target = estimate(
+            reward,
+            value_of(state.agent.reward_critic.params, observation),
+            value_of(state.agent.reward_critic.params, next_observation),
+            decay=config.ppo.gae_lambda,
+        )
+        cost_advantage, cost_target = estimate(
+            cost,
+            value_of(state.agent.cost_critic.params, observation),
+            value_of(state.agent.cost_critic.params, next_observation),
+            decay=config.ppo.cost_gae_lambda,
+        )
+        advantage = lagrange.mix(
+            advantages.standardize(reward_advantage), advantages.center(cost_advantage), multiplier
+        )
+        mean, log_std = self.modules.actor.apply(state.agent.actor.params, observation)
+        samples = ppo.Samples(
+            observation=observation,
+            action=transitions.action,
+            log_prob=distributions.log_prob(mean, log_std, transitions.action),
+            advantage=advantage,
+            reward_target=reward_target,
+            cost_target=cost_target,
+        )
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), samples), normalizers
+
+    def _update(self, agent, samples, key, ppo_config, actor_lr):
+        def update(agent, samples, key, ppo_config, actor_lr):
+            return ppo.update(self.modules, agent, samples, key, ppo=ppo_config, actor_lr=actor_lr)
+
+        if self.one_lane_at_a_time:
+            update = jax.custom_batching.sequential_vmap(update)
+        return update(agent, samples, key, ppo_config, actor_lr)
+
+
+def make(config: Config, task: Task, *, one_lane_at_a_time: bool) -> Learner:
+    """The learner of a task."""
+    return Learner(
+        task=task,
+        modules=ppo.Modules(
+            actor=GaussianActor(
+                hidden=config.policy.hidden, actions=task.action_size, activation=config.policy.activation,
+                mean=config.policy.mean, initial_log_std=config.policy.initial_log_std,
+            ),
+            critic=Critic(hidden=config.critic.hidden, activation=config.critic.activation),
+        ),
+        one_lane_at_a_time=one_lane_at_a_time,
+    )

@@ -1,0 +1,18 @@
+"""Two simulators behind one door: see `base`."""
+
+from traces_jax.physics.base import Model, Physics, PhysicsState
+
+__all__ = ["Model", "Physics", "PhysicsState", "make"]
+
+
+def make(name: str, model: Model, threads: int = 1) -> Physics:
+    """Builds the room called `name` ("native" or "mjx"). `threads` is for native alone."""
+    if name == "native":
+        from traces_jax.physics.native import NativePhysics
+
+        return NativePhysics(model, threads)
+    if name == "mjx":
+        from traces_jax.physics.mjx import MjxPhysics
+
+        return MjxPhysics(model)
+    raise ValueError(f"physics={name!r} is unknown; choose native or mjx")

@@ -1,0 +1,103 @@
+"""The door to physics: what a task may ask of a simulator, and nothing more.
+
+A `Physics` steps one MuJoCo model. Tasks are written for a single environment
+and vmapped; both rooms behind the door (`native`, `mjx`) follow that.
+"""
+
+import dataclasses
+import pathlib
+from typing import Protocol
+
+import flax.struct
+import jax
+import mujoco
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What a simulator must know of a task.
+
+    Attributes:
+      path: the MJCF file.
+      frame_skip: simulator steps in one environment step.
+      base: name of the body whose position is reported.
+      reads_frame: whether the task reads `PhysicsState.xpos` after a step; if not, it stays unset there.
+    """
+
+    path: pathlib.Path
+    frame_skip: int
+    base: str
+    reads_frame: bool
+
+    def load(self) -> mujoco.MjModel:
+        """Compiles the MJCF. Diverging states must reach us as non-finite numbers, so MuJoCo may not reset them itself."""
+        model = mujoco.MjModel.from_xml_path(str(self.path))
+        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
+        return model
+
+
+@flax.struct.dataclass
+class PhysicsState:
+    """One environment's mechanical state.
+
+    Attributes:
+      qpos: [nq] generalised positions.
+      qvel: [nv] generalised velocities.
+      xpos: [3] world position of the base body as the engine leaves it after a step: the kinematics of the last
+        integrator stage, which is what the original tasks read. Exact at reset; after a step only for models that read it.
+      memory: what the simulator itself carries between steps (warm start, full precision); opaque.
+    """
+
+    qpos: jax.Array
+    qvel: jax.Array
+    xpos: jax.Array
+    memory: jax.Array
+
+
+class Physics(Protocol):
+    """A simulator of one model."""
+
+    name: str
+    mj_model: mujoco.MjModel
+    environment_seconds: float
+
+    def reset(self, qpos: jax.Array, qvel: jax.Array) -> PhysicsState:
+        """Starts from qpos [nq], qvel [nv]."""
+        ...
+
+    def step(self, state: PhysicsState, control: jax.Array) -> PhysicsState:
+        """Holds control [nu] for one environment step."""
+        ...
+
+
+def environment_seconds(model: Model, mj_model: mujoco.MjModel) -> float:
+    """Seconds of simulated time in one environment step."""
+    return float(mj_model.opt.timestep * model.frame_skip)
+
+
+class RootFrame:
+    """World position of a root body from qpos alone, so that a reset needs no simulator call."""
+
+    def __init__(self, mj_model: mujoco.MjModel, base: str):
+        body = mj_model.body(base)
+        if mj_model.body_parentid[body.id] != 0:
+            raise ValueError(f"base body {base!r} must hang directly from the world")
+        self._offset = np.zeros(3)
+        self._matrix = np.zeros((3, mj_model.nq))
+        joints = range(body.jntadr[0], body.jntadr[0] + body.jntnum[0])
+        free = [joint for joint in joints if mj_model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_FREE]
+        if free:
+            address = mj_model.jnt_qposadr[free[0]]
+            self._matrix[:, address : address + 3] = np.eye(3)
+            return
+        self._offset = body.pos.copy()
+        for joint in joints:
+            if mj_model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_SLIDE:
+                address = mj_model.jnt_qposadr[joint]
+                self._matrix[:, address] = mj_model.jnt_axis[joint]
+                self._offset -= mj_model.jnt_axis[joint] * mj_model.qpos0[address]
+
+    def position(self, qpos: jax.Array) -> jax.Array:
+        """qpos: [nq]. Returns [3]."""
+        return self._offset.astype(np.float32) + self._matrix.astype(np.float32) @ qpos

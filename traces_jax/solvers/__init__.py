@@ -1,0 +1,1 @@
+"""Constrained policy optimisation: advantages in, a better policy out."""

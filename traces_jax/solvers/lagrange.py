@@ -1,0 +1,39 @@
+"""The Lagrange multiplier of one constraint: measure <= limit."""
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+
+
+@flax.struct.dataclass
+class LagrangeState:
+    """multiplier: [] at least 0; optimizer: Adam's moments."""
+
+    multiplier: jax.Array
+    optimizer: optax.OptState
+
+
+def init(initial: jax.Array | float) -> LagrangeState:
+    """Starts the multiplier at `initial`."""
+    multiplier = jnp.asarray(initial, jnp.float32)
+    return LagrangeState(multiplier=multiplier, optimizer=optax.scale_by_adam().init(multiplier))
+
+
+def update(
+    state: LagrangeState, measure: jax.Array, limit: jax.Array | float, *, lr: jax.Array | float
+) -> LagrangeState:
+    """One Adam step of ascent on multiplier * (measure - limit), kept at or above zero.
+
+    A measure that is not a number (no episode has ended yet) changes nothing.
+    """
+    known = jnp.isfinite(measure)
+    gradient = jnp.where(known, limit - measure, 0.0)
+    step, optimizer = optax.scale_by_adam().update(gradient, state.optimizer)
+    moved = LagrangeState(multiplier=jnp.maximum(state.multiplier - lr * step, 0.0), optimizer=optimizer)
+    return jax.tree.map(lambda new, old: jnp.where(known, new, old), moved, state)
+
+
+def mix(reward_advantage: jax.Array, cost_advantage: jax.Array, multiplier: jax.Array) -> jax.Array:
+    """The advantage of the penalised objective, rescaled so that a large multiplier does not enlarge the step."""
+    return (reward_advantage - multiplier * cost_advantage) / (1.0 + multiplier)

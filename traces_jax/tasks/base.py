@@ -1,0 +1,108 @@
+"""The task protocol: Brax's `Env`, with a cost beside the reward and two kinds of episode end.
+
+A task is written for one environment: `reset(rng) -> State`, `step(state, action) -> State`. What a constrained
+learner needs beyond Brax lives in `State.info`, float32 scalars all:
+
+  cost        true cost of the step; only labelers, oracles and metrics may read it
+  terminated  1 when the episode ended for good (nothing follows)
+  truncated   1 when the clock ran out (the state still has a value)
+  steps       steps taken in this episode
+  broken      1 when the simulator's state became non-finite; such a step also terminates
+
+`State.done` is 1 when either end holds. Tasks never reset themselves: `rollout` does, from fresh random states.
+"""
+
+import abc
+
+import jax
+import jax.numpy as jnp
+from brax.envs.base import Env, State
+
+from traces_jax import physics
+
+__all__ = ["State", "Task", "initial_info", "finish"]
+
+
+class Task(Env, abc.ABC):
+    """What the trainer knows of a task."""
+
+    name: str
+    horizon: int
+    # Bounds of the actions that have an effect; policies may go beyond, tasks clip.
+    action_low: float = -1.0
+    action_high: float = 1.0
+
+    @abc.abstractmethod
+    def reset(self, rng: jax.Array) -> State:
+        """A random start. rng: a key, consumed."""
+
+    @abc.abstractmethod
+    def step(self, state: State, action: jax.Array) -> State:
+        """action: [A], not clipped."""
+
+    @property
+    def unwrapped(self) -> "Task":
+        return self
+
+    @property
+    def backend(self) -> str:
+        return "none"
+
+
+class PhysicsTask(Task):
+    """A task on a MuJoCo model: adds what replay, evaluation and pictures need."""
+
+    physics: physics.Physics
+
+    @abc.abstractmethod
+    def reset_to(self, qpos: jax.Array, qvel: jax.Array) -> State:
+        """The state that starts at qpos [nq], qvel [nv], without noise."""
+
+    @property
+    def nominal(self) -> tuple[jax.Array, jax.Array]:
+        """qpos [nq] and qvel [nv] of the start without noise."""
+        model = self.physics.mj_model
+        return jnp.asarray(model.qpos0, jnp.float32), jnp.zeros((model.nv,), jnp.float32)
+
+    @property
+    def action_size(self) -> int:
+        return self.physics.mj_model.nu
+
+    @property
+    def backend(self) -> str:
+        return self.physics.name
+
+
+def initial_info() -> dict[str, jax.Array]:
+    """`State.info` at the start of an episode."""
+    return {name: jnp.zeros((), jnp.float32) for name in ("cost", "terminated", "truncated", "steps", "broken")}
+
+
+def finish(
+    state: State, pipeline: physics.PhysicsState, observation: jax.Array, *, reward: jax.Array, cost: jax.Array,
+    terminated: jax.Array, horizon: int, metrics: dict[str, jax.Array]
+) -> State:
+    """Closes a step: counts it, applies the clock, and turns a non-finite simulator state into a counted end.
+
+    observation: [O]; reward, cost: []; terminated: [] bool.
+    """
+    finite = jnp.all(jnp.isfinite(pipeline.qpos)) & jnp.all(jnp.isfinite(pipeline.qvel))
+    steps = state.info["steps"] + 1.0
+    terminated = terminated | ~finite
+    truncated = (steps >= horizon) & ~terminated
+    keep = lambda value: jnp.where(finite, value, 0.0).astype(jnp.float32)  # noqa: E731
+    info = {
+        "cost": keep(cost),
+        "terminated": terminated.astype(jnp.float32),
+        "truncated": truncated.astype(jnp.float32),
+        "steps": steps,
+        "broken": (~finite).astype(jnp.float32),
+    }
+    return state.replace(
+        pipeline_state=pipeline,
+        obs=keep(observation),
+        reward=keep(reward),
+        done=(terminated | truncated).astype(jnp.float32),
+        metrics=jax.tree.map(keep, metrics),
+        info={**state.info, **info},
+    )

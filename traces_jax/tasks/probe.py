@@ -1,0 +1,94 @@
+"""Tasks with answers known on paper, small enough to train in a test.
+
+  ProbeConstant     one step, reward 1: the value of every state is 1.
+  ProbeDiscount     two steps, reward 1 at the end: the value is gamma, then 1.
+  ProbeObservation  one step, the observation is +1 or -1 and the reward is 1 - (action - observation / 2)^2.
+  ProbeBudget       ten steps, reward and cost both equal the action clipped to [0, 1]: the best return is the limit.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from traces_jax import physics
+from traces_jax.tasks import base
+
+
+class _Probe(base.Task):
+    """Shared plumbing: a probe's whole physics is its observation."""
+
+    observation_size = 1
+    action_size = 1
+
+    def __init__(self, name: str, *, backend: str, threads: int, terminate_when_unhealthy: bool = False):
+        del backend, threads, terminate_when_unhealthy  # A probe has no simulator and no health.
+        self.name = name
+
+    def reset(self, rng: jax.Array) -> base.State:
+        zero = jnp.zeros((), jnp.float32)
+        observation = self._start(rng)
+        pipeline = physics.PhysicsState(
+            qpos=observation, qvel=jnp.zeros((1,)), xpos=jnp.zeros((3,)), memory=jnp.zeros((0,))
+        )
+        return base.State(
+            pipeline_state=pipeline, obs=observation, reward=zero, done=zero, metrics={}, info=base.initial_info()
+        )
+
+    def step(self, state: base.State, action: jax.Array) -> base.State:
+        observation, reward, cost = self._advance(state, action)
+        ended = state.info["steps"] + 1 >= self.horizon if self.terminates else jnp.zeros((), bool)
+        return base.finish(
+            state, state.pipeline_state.replace(qpos=observation), observation, reward=reward, cost=cost,
+            terminated=jnp.asarray(ended), horizon=self.horizon, metrics={},
+        )
+
+    terminates = True
+
+    def _start(self, rng: jax.Array) -> jax.Array:
+        del rng  # Most probes start in the same place.
+        return jnp.zeros((1,), jnp.float32)
+
+    def _advance(self, state: base.State, action: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        raise NotImplementedError
+
+
+class Constant(_Probe):
+    """One step worth 1."""
+
+    horizon = 1
+
+    def _advance(self, state, action):
+        del action
+        return state.obs, jnp.ones(()), jnp.zeros(())
+
+
+class Discount(_Probe):
+    """The second step is worth 1; the observation counts the steps."""
+
+    horizon = 2
+
+    def _advance(self, state, action):
+        del action
+        return state.obs + 1.0, state.info["steps"], jnp.zeros(())
+
+
+class Observation(_Probe):
+    """The best action is half the observation."""
+
+    horizon = 1
+
+    def _start(self, rng):
+        return jax.random.rademacher(rng, (1,), jnp.float32)
+
+    def _advance(self, state, action):
+        return state.obs, 1.0 - jnp.square(action[0] - 0.5 * state.obs[0]), jnp.zeros(())
+
+
+class Budget(_Probe):
+    """Every unit of return is a unit of cost; ends by the clock, so values bootstrap."""
+
+    horizon = 10
+    terminates = False
+
+    def _advance(self, state, action):
+        effort = jnp.clip(action[0], 0.0, 1.0)
+        return state.obs, effort, effort
