@@ -5,10 +5,12 @@ One iteration: collect -> constraint -> multiplier -> advantages -> policy updat
 
 import dataclasses
 import functools
+from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from traces_jax import distributions, episodes, normalize, rollout
 from traces_jax.config import Config
@@ -40,18 +42,45 @@ class LearnerState:
 
 
 @dataclasses.dataclass(frozen=True)
+class Spread:
+    """A lane's environments over devices: each device runs its share, then all see everything.
+
+    Attributes:
+      axis: name of the mapped device axis; None when one device has all environments.
+      shares: devices on it.
+    """
+
+    axis: str | None = None
+    shares: int = 1
+
+    def keys(self, key: jax.Array, count: int) -> jax.Array:
+        """Keys of this device's share of `count` environments; the last shares are padded to equal length."""
+        own = -(-count // self.shares)
+        first = lax.axis_index(self.axis) * own if self.axis else 0
+        return rollout.environment_keys(key, first, own)
+
+    def gather(self, tree: Any) -> Any:
+        """Joins leaves [T, share, ...] of all devices to [T, B, ...]."""
+        if self.axis is None:
+            return tree
+        return jax.tree.map(lambda leaf: lax.all_gather(leaf, self.axis, axis=1, tiled=True), tree)
+
+
+@dataclasses.dataclass(frozen=True)
 class Learner:
     """The pure training step of one task.
 
     Attributes:
       task: the environment.
       modules: the networks.
+      environments: how a lane's environments are spread over devices.
       one_lane_at_a_time: under vmap, update the lanes' policies one after the other instead of in one batch. On a
         CPU that is faster: each lane stops when its own policy has moved far enough.
     """
 
     task: Task
     modules: ppo.Modules
+    environments: Spread
     one_lane_at_a_time: bool
 
     def init(self, config: Config, key: jax.Array) -> LearnerState:
@@ -65,7 +94,9 @@ class Learner:
                 observation=normalize.init((observation_size,)), reward=normalize.init(()), cost=normalize.init(())
             ),
             window=episodes.init(config.lagrange.window),
-            runner=rollout.start(self.task, stream(key, 0, Stream.RESET), config.environment.count),
+            runner=rollout.start(
+                self.task, rollout.environment_keys(stream(key, 0, Stream.RESET), 0, config.environment.count)
+            ),
         )
 
     def iteration(
@@ -79,18 +110,20 @@ class Learner:
         self, config: Config, state: LearnerState, index: jax.Array
     ) -> tuple[LearnerState, rollout.Transitions, rollout.Truth]:
         """Runs the current policy in all environments."""
-        environment = config.environment
+        settings = config.environment
+        keys = functools.partial(self.environments.keys, count=settings.count)
         runner = state.runner
-        if environment.reset_each_iteration:
-            runner = rollout.start(self.task, stream(state.key, index, Stream.RESET), environment.count)
-        noise = jax.random.normal(
-            stream(state.key, index, Stream.ACT), (environment.steps, environment.count, self.task.action_size)
-        )
-        act = functools.partial(self.act, config, state)
+        if settings.reset_each_iteration:
+            runner = rollout.start(self.task, keys(stream(state.key, index, Stream.RESET)))
+        noise = rollout.noise(keys(stream(state.key, index, Stream.ACT)), settings.steps, self.task.action_size)
         runner, transitions, truth = rollout.run(
-            self.task, act, runner, noise, stream(state.key, index, Stream.RESET_LATER)
+            self.task,
+            functools.partial(self.act, config, state),
+            runner,
+            noise,
+            keys(stream(state.key, index, Stream.RESET_LATER)),
         )
-        return state.replace(runner=runner), transitions, truth
+        return state.replace(runner=runner), *self.environments.gather((transitions, truth))
 
     def learn(
         self, config: Config, state: LearnerState, transitions: rollout.Transitions, truth: rollout.Truth,
@@ -194,7 +227,7 @@ class Learner:
         return update(agent, samples, key, ppo_config, actor_lr)
 
 
-def make(config: Config, task: Task, *, one_lane_at_a_time: bool) -> Learner:
+def make(config: Config, task: Task, *, environments: Spread, one_lane_at_a_time: bool) -> Learner:
     """The learner of a task."""
     return Learner(
         task=task,
@@ -205,5 +238,6 @@ def make(config: Config, task: Task, *, one_lane_at_a_time: bool) -> Learner:
             ),
             critic=Critic(hidden=config.critic.hidden, activation=config.critic.activation),
         ),
+        environments=environments,
         one_lane_at_a_time=one_lane_at_a_time,
     )

@@ -1,10 +1,12 @@
 """Lanes: seeds and swept settings side by side in one program, spread over the devices there are.
 
-A lane never talks to another, so the lane axis is cut into one piece for each device and every piece runs at its own
-pace. On a CPU the "devices" are its cores (see `host.runtime`): one lane's physics overlaps another's policy update.
+Devices form a grid. Along its first axis the lanes are cut: a lane never talks to another, so every piece runs at its
+own pace. Devices left over cut each lane's environments: they collect apart and meet once in an iteration. On a CPU
+the "devices" are its cores (see `host.runtime`), and no core waits for another between two steps of an environment.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 import jax
@@ -13,10 +15,29 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from traces_jax import learner as learner_lib
 from traces_jax.config import Config, Lane
+from traces_jax.learner import Learner, LearnerState, Spread
 
-_AXIS = "lane"
+_LANE, _ENVIRONMENT = "lane", "environment"
+_BY_LANE = PartitionSpec(_LANE)
+# Which axes of a state's leaves [S, ...] are cut; only environments [S, B, ...] are cut twice.
+_STATE = LearnerState(
+    key=_BY_LANE, agent=_BY_LANE, multiplier=_BY_LANE, normalizers=_BY_LANE, window=_BY_LANE,
+    runner=PartitionSpec(_LANE, _ENVIRONMENT),
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """Devices by lane piece and environment share."""
+
+    mesh: Mesh
+
+    @property
+    def environments(self) -> Spread:
+        """How a learner on this grid spreads its environments."""
+        shares = self.mesh.shape[_ENVIRONMENT]
+        return Spread(_ENVIRONMENT, shares) if shares > 1 else Spread()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,76 +46,86 @@ class Program:
 
     Attributes:
       learner: the pure training step.
-      mesh: devices over which the lanes are cut.
+      grid: where it runs.
       settings: the lanes' configs as one pytree, traced leaves [S].
       seeds: [S] the lanes' seeds.
+      chunk_length: iterations in one call.
     """
 
-    learner: learner_lib.Learner
-    mesh: Mesh
+    learner: Learner
+    grid: Grid
     settings: Config
     seeds: tuple[int, ...]
     chunk_length: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_chunk", jax.jit(self._build_chunk(), donate_argnums=1))
-
-    @property
-    def sharding(self) -> NamedSharding:
-        """How every array with a leading lane axis lies on the devices."""
-        return NamedSharding(self.mesh, PartitionSpec(_AXIS))
-
-    def init(self) -> learner_lib.LearnerState:
+    def init(self) -> LearnerState:
         """Fresh lanes, every leaf [S, ...]."""
-        init = jax.jit(jax.vmap(self.learner.init), out_shardings=self.sharding)
+        init = jax.jit(jax.vmap(self.learner.init), out_shardings=self._shardings(_STATE))
         return init(self._on_devices(self.settings), self._on_devices(self._keys()))
 
-    def abstract(self) -> learner_lib.LearnerState:
+    def abstract(self) -> LearnerState:
         """Shapes, types and placement of the state, without making one."""
         shapes = jax.eval_shape(jax.vmap(self.learner.init), self.settings, self._keys())
         return jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=self.sharding), shapes
+            lambda sharding, tree: jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
+            ),
+            self._shardings(_STATE),
+            shapes,
         )
 
-    def chunk(
-        self, state: learner_lib.LearnerState, start: int
-    ) -> tuple[learner_lib.LearnerState, dict[str, jax.Array]]:
+    def place(self, state: LearnerState) -> LearnerState:
+        """Lays a state of these lanes, made elsewhere, on this program's devices."""
+        return jax.tree.map(
+            lambda sharding, tree: jax.device_put(tree, sharding), self._shardings(_STATE), state
+        )
+
+    def chunk(self, state: LearnerState, start: int) -> tuple[LearnerState, dict[str, jax.Array]]:
         """`chunk_length` iterations from iteration `start`. state is consumed. Rows: [S, chunk_length]."""
-        index = jax.device_put(np.int32(start), NamedSharding(self.mesh, PartitionSpec()))
-        return self._chunk(self._on_devices(self.settings), state, index)  # type: ignore[attr-defined]
+        index = jax.device_put(np.int32(start), NamedSharding(self.grid.mesh, PartitionSpec()))
+        return self._compiled_chunk(self._on_devices(self.settings), state, index)
 
-    def _keys(self) -> jax.Array:
-        return jnp.stack([jax.random.key(seed) for seed in self.seeds])
+    def map_lanes(self, function: Callable, *, out_specs=_BY_LANE, shared: int = 0) -> Callable:
+        """Maps a function of (settings, state, *shared) for one lane over all lanes, each device its own."""
+        return jax.shard_map(
+            jax.vmap(function, in_axes=(0, 0, *[None] * shared)),
+            mesh=self.grid.mesh,
+            in_specs=(_BY_LANE, _STATE, *[PartitionSpec()] * shared),
+            out_specs=out_specs,
+            # JAX cannot see that devices which share a lane compute the same update from the gathered rollout.
+            check_vma=False,
+        )
 
-    def _on_devices(self, tree):
-        return jax.device_put(tree, self.sharding)
-
-    def _build_chunk(self):
-        def one_lane(settings: Config, state: learner_lib.LearnerState, start: jax.Array):
+    @functools.cached_property
+    def _compiled_chunk(self) -> Callable:
+        def one_lane(settings: Config, state: LearnerState, start: jax.Array):
             def iteration(state, index):
                 return self.learner.iteration(settings, state, index)
 
             # The index is not part of the state: batched over lanes, it could gate nothing.
             return lax.scan(iteration, state, start + jnp.arange(self.chunk_length))
 
-        return self.over_lanes(one_lane, shared=1)
-
-    def over_lanes(self, function: Callable, shared: int = 0) -> Callable:
-        """Maps a function of (settings, state, *shared) for one lane over all lanes, each device its own."""
-        lanes = PartitionSpec(_AXIS)
-        return jax.shard_map(
-            jax.vmap(function, in_axes=(0, 0, *[None] * shared)),
-            mesh=self.mesh,
-            in_specs=(lanes, lanes, *[PartitionSpec()] * shared),
-            out_specs=lanes,
-            # The varying-axes check would forbid host callbacks.
-            check_vma=False,
+        specs = (_STATE, _BY_LANE)
+        # Placement is spelled out so that a state which comes back looks the same as one that goes in: one program.
+        return jax.jit(
+            self.map_lanes(one_lane, out_specs=specs, shared=1), donate_argnums=1, out_shardings=self._shardings(specs)
         )
 
+    def _keys(self) -> jax.Array:
+        return jnp.stack([jax.random.key(seed) for seed in self.seeds])
 
-def device_count(lanes: int, available: int) -> int:
-    """The most devices that share `lanes` equally."""
-    return max(n for n in range(1, min(lanes, available) + 1) if lanes % n == 0)
+    def _shardings(self, specs):
+        return jax.tree.map(lambda spec: NamedSharding(self.grid.mesh, spec), specs)
+
+    def _on_devices(self, tree):
+        return jax.device_put(tree, NamedSharding(self.grid.mesh, _BY_LANE))
+
+
+def grid(lanes: int, environments: int, devices: Sequence[jax.Device]) -> Grid:
+    """The most devices that share the lanes equally, times the most that share a lane's environments equally."""
+    pieces = _largest_divisor(lanes, len(devices))
+    shares = _largest_divisor(environments, len(devices) // pieces)
+    return Grid(Mesh(np.asarray(devices[: pieces * shares]).reshape(pieces, shares), (_LANE, _ENVIRONMENT)))
 
 
 def stack(lanes: Sequence[Lane]) -> Config:
@@ -102,12 +133,16 @@ def stack(lanes: Sequence[Lane]) -> Config:
     return jax.tree.map(lambda *values: np.asarray(values, np.float32), *(lane.config for lane in lanes))
 
 
-def make(config: Config, lanes: Sequence[Lane], learner: learner_lib.Learner, devices: Sequence[jax.Device]) -> Program:
+def make(lanes: Sequence[Lane], learner: Learner, grid: Grid) -> Program:
     """The program of a run."""
     return Program(
         learner=learner,
-        mesh=Mesh(np.asarray(devices), (_AXIS,)),
+        grid=grid,
         settings=stack(lanes),
         seeds=tuple(lane.seed for lane in lanes),
-        chunk_length=config.run.chunk,
+        chunk_length=lanes[0].config.run.chunk,
     )
+
+
+def _largest_divisor(number: int, limit: int) -> int:
+    return max(n for n in range(1, min(number, limit) + 1) if number % n == 0)

@@ -49,32 +49,40 @@ class Truth:
     episode_length: jax.Array
 
 
-def start(task: Task, key: jax.Array, count: int) -> RunnerState:
-    """`count` environments at random starts."""
-    zeros = jnp.zeros((count,), jnp.float32)
-    return RunnerState(
-        environment=jax.vmap(task.reset)(jax.random.split(key, count)), episode_return=zeros, episode_cost=zeros
-    )
+def environment_keys(key: jax.Array, first: jax.Array | int, count: int) -> jax.Array:
+    """Keys [count] of the environments first, first + 1, ...: an environment keeps its stream wherever it runs."""
+    return jax.vmap(lambda index: jax.random.fold_in(key, index))(first + jnp.arange(count))
+
+
+def noise(keys: jax.Array, steps: int, size: int) -> jax.Array:
+    """Standard normal noise [steps, B, size] from the environments' keys [B], consumed."""
+    return jnp.moveaxis(jax.vmap(lambda key: jax.random.normal(key, (steps, size)))(keys), 0, 1)
+
+
+def start(task: Task, keys: jax.Array) -> RunnerState:
+    """Environments at random starts, one for each of keys [B], consumed."""
+    zeros = jnp.zeros(keys.shape, jnp.float32)
+    return RunnerState(environment=jax.vmap(task.reset)(keys), episode_return=zeros, episode_cost=zeros)
 
 
 def run(
-    task: Task, act: Callable[[jax.Array, jax.Array], jax.Array], runner: RunnerState, noise: jax.Array, key: jax.Array
+    task: Task, act: Callable[[jax.Array, jax.Array], jax.Array], runner: RunnerState, noise: jax.Array,
+    keys: jax.Array,
 ) -> tuple[RunnerState, Transitions, Truth]:
     """Runs all environments for T steps.
 
-    act: (observation [B, O], noise [B, A]) -> action [B, A]. noise: [T, B, A]. key: for resets, consumed.
+    act: (observation [B, O], noise [B, A]) -> action [B, A]. noise: [T, B, A]. keys: [B] for resets, consumed.
     """
-    count = noise.shape[1]
 
     def step(runner: RunnerState, inputs: tuple[jax.Array, jax.Array]):
-        step_noise, step_key = inputs
+        step_noise, time = inputs
         before = runner.environment
         action = act(before.obs, step_noise)
         after = jax.vmap(task.step)(before, action)
         ended = after.done > 0
         total_return = runner.episode_return + after.reward
         total_cost = runner.episode_cost + after.info["cost"]
-        fresh = jax.vmap(task.reset)(jax.random.split(step_key, count))
+        fresh = jax.vmap(lambda key: task.reset(jax.random.fold_in(key, time)))(keys)
         transition = Transitions(
             observation=before.obs,
             action=action,
@@ -98,7 +106,7 @@ def run(
         )
         return runner, (transition, truth)
 
-    runner, (transitions, truth) = lax.scan(step, runner, (noise, jax.random.split(key, noise.shape[0])))
+    runner, (transitions, truth) = lax.scan(step, runner, (noise, jnp.arange(noise.shape[0])))
     return runner, transitions, truth
 
 

@@ -7,7 +7,7 @@ import jax
 from traces_jax import config as config_lib
 from traces_jax import learner, parallel, tasks
 from traces_jax.config import Config, Lane
-from traces_jax.host import errors, runtime
+from traces_jax.host import errors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,24 +21,25 @@ class Built:
     physics: str
 
 
-def build(config: Config) -> Built:
-    """Chooses physics and devices, and builds the program."""
-    lanes = config_lib.lanes(config)
+def build(config: Config, lanes: list[Lane] | None = None) -> Built:
+    """Chooses physics and devices, and builds the program of all lanes, or of those given."""
+    lanes = lanes or config_lib.lanes(config)
     backend = jax.default_backend()
     physics = choose_physics(config.physics, backend)
-    devices = jax.devices()[: parallel.device_count(len(lanes), len(jax.devices()))]
-    task = make_task(config, physics, threads=max(1, runtime.core_count() // len(devices)))
+    grid = parallel.grid(len(lanes), config.environment.count, jax.devices())
+    task = make_task(config, physics)
     program = parallel.make(
-        config, lanes, learner.make(config, task, one_lane_at_a_time=backend == "cpu"), devices
+        lanes,
+        learner.make(config, task, environments=grid.environments, one_lane_at_a_time=backend == "cpu"),
+        grid,
     )
     return Built(config=config, lanes=lanes, task=task, program=program, physics=physics)
 
 
-def make_task(config: Config, physics: str, threads: int) -> tasks.Task:
+def make_task(config: Config, physics: str) -> tasks.Task:
     """The config's task on the given physics."""
     return tasks.make(
-        config.task, backend=physics, threads=threads,
-        terminate_when_unhealthy=config.environment.terminate_when_unhealthy,
+        config.task, backend=physics, terminate_when_unhealthy=config.environment.terminate_when_unhealthy
     )
 
 

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from absl import flags
+from absl import flags, logging
 
 from traces_jax.host import errors
 
@@ -13,6 +13,8 @@ OK, BAD_INPUT, STOPPED = 0, 2, 3
 
 def run(main: Callable[[], int]) -> None:
     """Parses the command line and runs `main`. Bad input ends with one sentence and exit code 2."""
+    # Libraries log their own affairs as warnings; what matters to a user is printed by us.
+    logging.set_verbosity(logging.ERROR)
     try:
         _parse(sys.argv)
         code = main()

@@ -1,5 +1,6 @@
 """Evaluation of saved policies: fresh environments, mean actions, frozen statistics, true costs."""
 
+import functools
 import json
 import pathlib
 
@@ -8,37 +9,64 @@ import jax.numpy as jnp
 import numpy as np
 import rich.console
 import rich.table
+from jax import lax
 
 from traces_jax import rollout
 from traces_jax.config import Config
 from traces_jax.host import build as build_lib
+from traces_jax.host import files
 from traces_jax.keys import Stream, stream
 from traces_jax.learner import Learner, LearnerState
+from traces_jax.tasks import State
 
 
 def episodes(built: build_lib.Built, state: LearnerState, count: int) -> dict[str, np.ndarray]:
     """Plays `count` episodes with every lane's mean policy. Returns return, cost, length: [S, count]."""
     program = built.program
 
-    def one_lane(settings: Config, state: LearnerState) -> rollout.Truth:
+    def one_lane(settings: Config, state: LearnerState) -> dict[str, jax.Array]:
         return first_episodes(program.learner, settings, state, count)
 
-    truth = jax.jit(program.over_lanes(one_lane))(program.settings, state)
-    return {name: np.asarray(value) for name, value in jax.device_get(truth).items()}
+    result = jax.jit(program.map_lanes(one_lane))(program.settings, state)
+    return {name: np.asarray(value) for name, value in jax.device_get(result).items()}
 
 
 def first_episodes(learner: Learner, settings: Config, state: LearnerState, count: int) -> dict[str, jax.Array]:
     """One lane: `count` environments, each until its first episode ends. Returns arrays [count]."""
     task = learner.task
-    runner = rollout.start(task, stream(state.key, 0, Stream.EVALUATE), count)
-    quiet = jnp.zeros((task.horizon, count, task.action_size))
-    act = lambda observation, noise: learner.act(settings, state, observation, noise)  # noqa: E731
-    _, _, truth = rollout.run(task, act, runner, quiet, stream(state.key, 1, Stream.EVALUATE))
+    starts, resets = (learner.environments.keys(stream(state.key, i, Stream.EVALUATE), count=count) for i in (0, 1))
+    quiet = jnp.zeros((task.horizon, starts.shape[0], task.action_size))
+    act = functools.partial(learner.act, settings, state)
+    _, _, truth = rollout.run(task, act, rollout.start(task, starts), quiet, resets)
+    truth = learner.environments.gather(truth)
     first = jnp.argmax(truth.ended, axis=0)
-    pick = lambda values: jnp.take_along_axis(values, first[None], axis=0)[0]  # noqa: E731
+    pick = lambda values: jnp.take_along_axis(values, first[None], axis=0)[0, :count]  # noqa: E731
     return {
-        "return": pick(truth.episode_return), "cost": pick(truth.episode_cost), "length": pick(truth.episode_length)
+        "return": pick(truth.episode_return),
+        "cost": pick(truth.episode_cost),
+        "length": pick(truth.episode_length),
     }
+
+
+def positions(built: build_lib.Built, state: LearnerState) -> np.ndarray:
+    """qpos [T, nq] of one episode of the first lane's mean policy."""
+    program = built.program
+    learner = program.learner
+
+    def one_lane(settings: Config, state: LearnerState) -> tuple[jax.Array, jax.Array]:
+        def step(environment: State, _: None) -> tuple[State, tuple[jax.Array, jax.Array]]:
+            quiet = jnp.zeros((learner.task.action_size,))
+            after = learner.task.step(environment, learner.act(settings, state, environment.obs, quiet))
+            return after, (after.pipeline_state.qpos, after.done)
+
+        start = learner.task.reset(stream(state.key, 0, Stream.EVALUATE))
+        _, path = lax.scan(step, start, None, length=learner.task.horizon)
+        return path
+
+    path, done = (np.asarray(leaf)[0] for leaf in jax.device_get(jax.jit(program.map_lanes(one_lane))(
+        program.settings, state
+    )))
+    return path[: int(np.argmax(done)) + 1]
 
 
 def summarize(result: dict[str, np.ndarray], lanes: list[str], limits: np.ndarray, settings: list[str]) -> dict:
@@ -76,7 +104,7 @@ def table(summary: dict, task: str, episodes_per_seed: int) -> rich.table.Table:
     return result
 
 
-def evaluate_and_report(
+def evaluate(
     built: build_lib.Built, state: LearnerState, folder: pathlib.Path, *, iteration: int, count: int
 ) -> dict:
     """Evaluates, prints the table, saves evaluation.json and the raw episodes beside it."""
@@ -85,8 +113,8 @@ def evaluate_and_report(
     limits = np.asarray([lane.config.lagrange.cost_limit for lane in built.lanes])
     summary = summarize(result, names, limits, [name.partition(" ")[2] for name in names])
     summary = {"task": built.config.task, "iteration": iteration, "episodes": count, **summary}
-    (folder / "evaluation.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    np.savez(folder / "evaluation.npz", lanes=np.asarray(names), **result)
+    files.write_text(folder / "evaluation.json", json.dumps(summary, indent=2) + "\n")
+    files.write_arrays(folder / "evaluation.npz", lanes=np.asarray(names), **result)
     console = rich.console.Console()
     console.print(table(summary, built.config.task, count))
     return summary

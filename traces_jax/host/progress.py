@@ -1,6 +1,5 @@
 """What a person sees while a run goes on."""
 
-import sys
 import time
 from collections.abc import Mapping
 
@@ -41,6 +40,10 @@ class Progress:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leaves the terminal to others."""
         self._bar.stop()
 
     def begin(self, done: int) -> None:
@@ -60,14 +63,18 @@ class Progress:
         """done: finished iterations. rows: name -> [S, n]; the newest column is shown, mean over lanes."""
         elapsed = time.monotonic() - self._start
         rate = (done - self._first) * self._steps / elapsed
-        numbers = "  ".join(f"{name} {np.nanmean(rows[key][:, -1]):.2f}" for name, key in _COLUMNS.items())
+        numbers = "  ".join(f"{name} {_mean(rows[key][:, -1])}" for name, key in _COLUMNS.items())
         text = f"{numbers}  {rate:,.0f} steps/s"
         self._bar.update(self._task, completed=done, description=text)
         if not self._live and (elapsed - self._last_line >= self._period or done == self._iterations):
             self._last_line = elapsed
             left = elapsed / max(1, done - self._first) * (self._iterations - done)
             print(f"iteration {done}/{self._iterations}  {text}  {_clock(left)} left", flush=True)
-            sys.stdout.flush()
+
+
+def _mean(values: np.ndarray) -> str:
+    known = values[np.isfinite(values)]
+    return f"{known.mean():.2f}" if known.size else "-"
 
 
 def _clock(seconds: float) -> str:

@@ -3,16 +3,16 @@
   config.json     the resolved config             metrics.jsonl   a row for each lane and iteration
   run.json        command, versions, device       tensorboard/    the same for eyes
   checkpoints/    whole states, the newest few    best/           the best state within the cost limit
-  evaluation.json what `evaluate` found
+  evaluation.json what `evaluate` found           evaluation.npz  every episode behind it
 """
 
 import contextlib
+import dataclasses
 import json
-import os
 import pathlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 import numpy as np
@@ -20,14 +20,24 @@ import numpy as np
 from traces_jax import config as config_lib
 from traces_jax.config import Config
 from traces_jax.host import build as build_lib
-from traces_jax.host import checkpoint, errors, metrics, progress, runtime
+from traces_jax.host import checkpoint, errors, evaluation, files, metrics, progress, runtime
+from traces_jax.learner import LearnerState
 
 # Fields that say how a run is watched, not what it computes; they may change when it is resumed.
 _FREE_TO_CHANGE = ("run",)
 
 
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """A saved state and the program that can run it."""
+
+    built: build_lib.Built
+    state: LearnerState
+    iteration: int
+
+
 def train(config: Config, folder: pathlib.Path) -> bool:
-    """Runs or resumes. Returns whether the run is complete (and not stopped by Ctrl-C)."""
+    """Runs or resumes, then evaluates. Returns whether the run is complete (and not stopped by Ctrl-C)."""
     prepare_folder(config, folder)
     built = build_lib.build(config)
     checkpoints = checkpoint.Checkpoints(folder / "checkpoints", keep=config.run.keep)
@@ -50,7 +60,7 @@ def _loop(config: Config, folder, built, checkpoints, best, view, stopped) -> bo
         view.say(f"resuming after iteration {done} of {config.iterations}")
     view.begin(done)
     if done == 0:
-        _write_text(folder / "run.json", json.dumps({**runtime.describe(), "physics": built.physics}, indent=2))
+        files.write_text(folder / "run.json", json.dumps({**runtime.describe(), "physics": built.physics}, indent=2))
     writer = metrics.MetricWriter(
         folder, [lane.name for lane in built.lanes], tensorboard=config.run.tensorboard, iterations_done=done
     )
@@ -79,7 +89,44 @@ def _loop(config: Config, folder, built, checkpoints, best, view, stopped) -> bo
             checkpoints.save(done, state)
     finally:
         writer.close()
-    return done == config.iterations
+    if done < config.iterations:
+        return False
+    checkpoints.wait()
+    if config.run.evaluation_episodes:
+        view.close()
+        evaluation.evaluate(built, state, folder, iteration=done, count=config.run.evaluation_episodes)
+    return True
+
+
+def load(folder: pathlib.Path, step: str, seed: int | None, say: Callable[[str], None]) -> Loaded:
+    """A saved state ready to act. step: "latest", "best" or a number of finished iterations; seed: one, or all."""
+    config = load_config(folder)
+    built = build_lib.build(config)
+    name = "best" if step == "best" else "checkpoints"
+    saved = checkpoint.Checkpoints(folder / name, read_only=True)
+    try:
+        found = saved.iterations()
+        if not found:
+            raise errors.UserError(f"run {folder} has no checkpoint in {name}/ yet.")
+        if step in ("latest", "best"):
+            restored = saved.restore_latest(built.program.abstract(), say)
+            assert restored is not None
+            iteration, state = restored
+        elif step.isdigit() and int(step) in found:
+            iteration, state = int(step), saved.restore(built.program.abstract(), int(step))
+        else:
+            choices = ", ".join(str(number) for number in found)
+            raise errors.UserError(f"--step={step} is not right: choose latest, best or one of {choices}.")
+    finally:
+        saved.close()
+    if seed is None:
+        return Loaded(built, state, iteration)
+    wanted = [index for index, lane in enumerate(built.lanes) if lane.seed == seed]
+    if not wanted:
+        seeds = ", ".join(dict.fromkeys(str(lane.seed) for lane in built.lanes))
+        raise errors.UserError(f"--seed={seed} is not in run {folder}; choose one of {seeds}.")
+    chosen = build_lib.build(config, [built.lanes[index] for index in wanted])
+    return Loaded(chosen, chosen.program.place(jax.tree.map(lambda leaf: leaf[np.asarray(wanted)], state)), iteration)
 
 
 def prepare_folder(config: Config, folder: pathlib.Path) -> None:
@@ -96,7 +143,7 @@ def prepare_folder(config: Config, folder: pathlib.Path) -> None:
         raise errors.UserError(f"run folder {folder} exists and is not a run; choose another --run_dir.")
     else:
         folder.mkdir(parents=True, exist_ok=True)
-        _write_text(path, config_lib.to_json(config))
+        files.write_text(path, config_lib.to_json(config))
 
 
 def load_config(folder: pathlib.Path) -> Config:
@@ -125,12 +172,6 @@ def _first_difference(theirs: dict, ours: dict, path: str = "") -> str:
 
 def _plain(value):
     return list(value) if isinstance(value, tuple) else value
-
-
-def _write_text(path: pathlib.Path, text: str) -> None:
-    beside = path.with_suffix(path.suffix + ".tmp")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)
 
 
 def _best_so_far(path: pathlib.Path, saved: list[int]) -> float:

@@ -5,12 +5,12 @@ from traces_jax.physics.base import Model, Physics, PhysicsState
 __all__ = ["Model", "Physics", "PhysicsState", "make"]
 
 
-def make(name: str, model: Model, threads: int = 1) -> Physics:
-    """Builds the room called `name` ("native" or "mjx"). `threads` is for native alone."""
+def make(name: str, model: Model) -> Physics:
+    """Builds the room called `name` ("native" or "mjx")."""
     if name == "native":
         from traces_jax.physics.native import NativePhysics
 
-        return NativePhysics(model, threads)
+        return NativePhysics(model)
     if name == "mjx":
         from traces_jax.physics.mjx import MjxPhysics
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import flax.struct
 import jax
+import jax.numpy as jnp
 import mujoco
 import numpy as np
 
@@ -77,7 +78,7 @@ def environment_seconds(model: Model, mj_model: mujoco.MjModel) -> float:
 
 
 class RootFrame:
-    """World position of a root body from qpos alone, so that a reset needs no simulator call."""
+    """World position and velocity of a root body from qpos and qvel alone, so that a reset needs no simulator call."""
 
     def __init__(self, mj_model: mujoco.MjModel, base: str):
         body = mj_model.body(base)
@@ -85,11 +86,14 @@ class RootFrame:
             raise ValueError(f"base body {base!r} must hang directly from the world")
         self._offset = np.zeros(3)
         self._matrix = np.zeros((3, mj_model.nq))
+        self._rates = np.zeros((3, mj_model.nv))
         joints = range(body.jntadr[0], body.jntadr[0] + body.jntnum[0])
         free = [joint for joint in joints if mj_model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_FREE]
         if free:
             address = mj_model.jnt_qposadr[free[0]]
             self._matrix[:, address : address + 3] = np.eye(3)
+            address = mj_model.jnt_dofadr[free[0]]
+            self._rates[:, address : address + 3] = np.eye(3)
             return
         self._offset = body.pos.copy()
         for joint in joints:
@@ -97,7 +101,12 @@ class RootFrame:
                 address = mj_model.jnt_qposadr[joint]
                 self._matrix[:, address] = mj_model.jnt_axis[joint]
                 self._offset -= mj_model.jnt_axis[joint] * mj_model.qpos0[address]
+                self._rates[:, mj_model.jnt_dofadr[joint]] = mj_model.jnt_axis[joint]
 
     def position(self, qpos: jax.Array) -> jax.Array:
         """qpos: [nq]. Returns [3]."""
         return self._offset.astype(np.float32) + self._matrix.astype(np.float32) @ qpos
+
+    def velocity(self, qvel: jax.Array) -> jax.Array:
+        """Linear velocity of the body's origin. qvel: [nv]. Returns [3]."""
+        return jnp.asarray(self._rates, jnp.float32) @ qvel

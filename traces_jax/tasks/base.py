@@ -13,12 +13,17 @@ learner needs beyond Brax lives in `State.info`, float32 scalars all:
 """
 
 import abc
+import contextlib
+import io
 
 import jax
 import jax.numpy as jnp
-from brax.envs.base import Env, State
 
 from traces_jax import physics
+
+# Brax imports MJX, which prints to standard output that packages nobody needs here are missing.
+with contextlib.redirect_stdout(io.StringIO()):
+    from brax.envs.base import Env, State
 
 __all__ = ["State", "Task", "initial_info", "finish"]
 

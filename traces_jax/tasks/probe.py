@@ -19,8 +19,8 @@ class _Probe(base.Task):
     observation_size = 1
     action_size = 1
 
-    def __init__(self, name: str, *, backend: str, threads: int, terminate_when_unhealthy: bool = False):
-        del backend, threads, terminate_when_unhealthy  # A probe has no simulator and no health.
+    def __init__(self, name: str, *, backend: str, terminate_when_unhealthy: bool = False):
+        del backend, terminate_when_unhealthy  # A probe has no simulator and no health.
         self.name = name
 
     def reset(self, rng: jax.Array) -> base.State:

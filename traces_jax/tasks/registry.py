@@ -19,8 +19,8 @@ _TASKS: dict[str, Callable[..., base.Task]] = {
 NAMES = tuple(_TASKS)
 
 
-def make(name: str, *, backend: str = "native", threads: int = 1, **settings) -> base.Task:
+def make(name: str, *, backend: str = "native", **settings) -> base.Task:
     """Builds a task. backend: "native" or "mjx". settings: the task family's own keywords."""
     if name not in _TASKS:
         raise KeyError(f"task {name!r} is unknown; choose one of {', '.join(NAMES)}")
-    return _TASKS[name](name=name, backend=backend, threads=threads, **settings)
+    return _TASKS[name](name=name, backend=backend, **settings)

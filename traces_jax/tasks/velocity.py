@@ -81,14 +81,13 @@ class Velocity(base.PhysicsTask):
 
     horizon = 1000
 
-    def __init__(self, name: str, robot: Robot, *, backend: str, threads: int, terminate_when_unhealthy: bool = False):
+    def __init__(self, name: str, robot: Robot, *, backend: str, terminate_when_unhealthy: bool = False):
         self.name = name
         self.physics = physics.make(
             backend,
             physics.Model(
                 path=_MODELS / robot.model, frame_skip=robot.frame_skip, base="torso", reads_frame=robot.free_base
             ),
-            threads,
         )
         self._robot = robot
         self._terminate_when_unhealthy = terminate_when_unhealthy

@@ -1,0 +1,270 @@
+"""Settings: every sentence a user can get, and what lanes and pytree leaves they become."""
+
+import dataclasses
+import importlib.util
+import json
+import operator
+import pathlib
+import typing
+
+import jax
+import pytest
+
+from helpers import make_config
+from traces_jax import config as config_lib
+from traces_jax import parallel, tasks
+from traces_jax.config import Config, ConfigError
+
+EXPERIMENTS = sorted((pathlib.Path(__file__).parents[1] / "experiments").glob("*.py"))
+
+
+def walk(cls=Config, path=""):
+    """(path, field) of every value in the tree of settings."""
+    for field in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(field.type):
+            yield from walk(field.type, f"{path}{field.name}.")
+        else:
+            yield path + field.name, field
+
+
+FIELDS = dict(walk())
+TRACED = sorted(path for path, field in FIELDS.items() if field.metadata["traced"])
+
+
+def nested(path, value):
+    """("a.b", 1) -> {"a": {"b": 1}}."""
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    return value
+
+
+def sentence(tree):
+    with pytest.raises(ConfigError) as error:
+        config_lib.from_dict(tree)
+    return str(error.value)
+
+
+# --- Every field ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_every_field_is_described_and_guarded(path):
+    field = FIELDS[path]
+    assert set(field.metadata) == {"right", "check", "traced"}
+    assert field.type in (int, float, bool, str, tuple[int, ...])
+    assert isinstance(field.default, typing.get_origin(field.type) or field.type)
+    assert field.metadata["check"](field.default)
+    if field.metadata["traced"]:
+        assert field.type is float, "only numbers can differ between lanes"
+    # A value of no type at all is refused by name, with what would be right.
+    assert sentence(nested(path, None)) == f"{path}=None is not right: it must be {field.metadata['right']}."
+
+
+@pytest.mark.parametrize("path", [path for path, field in FIELDS.items() if field.type in (int, float)])
+def test_numbers_are_checked_for_type_and_range(path):
+    for wrong in (True, "3", float("nan"), float("inf"), -7):
+        assert f"{path}={wrong!r} is not right" in sentence(nested(path, wrong))
+    if FIELDS[path].type is int:
+        assert f"{path}=3.0 is not right" in sentence(nested(path, 3.0))
+
+
+# --- Sentences -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "tree, expected",
+    [
+        ({"taks": "x"}, "field 'taks' does not exist; did you mean 'task'?"),
+        ({"ppo": {"clp": 0.1}}, "field 'ppo.clp' does not exist; did you mean 'ppo.clip'?"),
+        ({"LAGRANGE": {}}, "field 'LAGRANGE' does not exist; did you mean 'lagrange'?"),
+        ({"task": "AntVelocity"}, "task 'AntVelocity' does not exist; did you mean 'SafetyAntVelocity-v1'?"),
+        ({"task": "zzz"}, f"task 'zzz' does not exist; choose one of {', '.join(tasks.NAMES)}."),
+        ({"ppo": 3}, "ppo=3 is not right: it is a group of fields, not a value."),
+        ({"ppo": {"clip": -0.1}}, "ppo.clip=-0.1 is not right: it must be a number above 0."),
+        ({"ppo": {"gamma": 1.01}}, "ppo.gamma=1.01 is not right: it must be a number from 0 to 1."),
+        ({"ppo": {"passes": 0}}, "ppo.passes=0 is not right: it must be a whole number of at least 1."),
+        ({"run": {"keep": 1}}, "run.keep=1 is not right: it must be a whole number of at least 2."),
+        ({"physics": "mujoco"}, "physics='mujoco' is not right: it must be one of auto, native, mjx."),
+        ({"normalize": {"costs": 1}}, "normalize.costs=1 is not right: it must be true or false."),
+        (
+            {"policy": {"hidden": (64, 0)}},
+            "policy.hidden=(64, 0) is not right: it must be a tuple of whole numbers above 0.",
+        ),
+        (
+            {"steps": 50_000},
+            "steps=50000 does not divide into iterations of 20000 steps "
+            "(environment.count * environment.steps = 20 * 1000); 40000 would be right.",
+        ),
+        (
+            {"steps": 7},
+            "steps=7 does not divide into iterations of 20000 steps "
+            "(environment.count * environment.steps = 20 * 1000); 20000 would be right.",
+        ),
+        (
+            {"ppo": {"minibatch": 30}},
+            "ppo.minibatch=30 does not divide the 20000 samples of an iteration "
+            "(environment.count * environment.steps = 20 * 1000); 32 would be right.",
+        ),
+        (
+            {"run": {"chunk": 7, "checkpoint_every": 7}},
+            "run.chunk=7 does not divide the 500 iterations of the run; 5 would be right.",
+        ),
+        (
+            {"run": {"chunk": 4}},
+            "run.checkpoint_every=10 must be a multiple of run.chunk=4; 8 would be right.",
+        ),
+        ({"sweep": "ppo.clip"}, "sweep='ppo.clip' is not right: it must be text such as 'ppo.actor_lr=1e-4,3e-4'."),
+        ({"sweep": "ppo.clip="}, "sweep='ppo.clip=' is not right: it must be text such as 'ppo.actor_lr=1e-4,3e-4'."),
+        ({"sweep": "ppo.clip=0.1,x"}, "sweep of ppo.clip: 'x' is not a number."),
+        ({"sweep": "ppo.clip=0.1,"}, "sweep of ppo.clip: '' is not a number."),
+        ({"sweep": "ppo.clip=0.1,-2"}, "ppo.clip=-2.0 is not right: it must be a number above 0."),
+        ({"sweep": "ppo.clip=nan"}, "ppo.clip=nan is not right: it must be a number above 0."),
+        ({"sweep": "ppo.clip=0.1; ppo.clip=0.2"}, "sweep='ppo.clip=0.1; ppo.clip=0.2' is not right: it names 'ppo.clip' twice."),
+        ({"sweep": "ppo.clp=0.1"}, "field that a sweep can vary 'ppo.clp' does not exist; did you mean 'ppo.clip'?"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
+)  # fmt: skip
+def test_sentence(tree, expected):
+    assert sentence(tree) == expected
+
+
+@pytest.mark.parametrize("path", ["ppo.passes", "environment.count", "task"])
+def test_a_sweep_cannot_vary_what_shapes_the_program(path):
+    assert f"field that a sweep can vary {path!r} does not exist" in sentence({"sweep": f"{path}=1,2"})
+
+
+def test_an_experiment_file_with_an_unknown_field_fails_where_it_is_written():
+    with pytest.raises(ConfigError, match=r"'ppo\.clp' does not exist; did you mean 'ppo\.clip'\?"):
+        config_lib.make(ppo={"clp": 0.1})
+
+
+def test_the_values_that_the_sentences_propose_are_right():
+    make_config(steps=40_000)
+    make_config(ppo={"minibatch": 32})
+    make_config(run={"chunk": 5})
+    make_config(run={"chunk": 4, "checkpoint_every": 8})
+
+
+# --- Values --------------------------------------------------------------------------------------------------------
+
+
+def test_round_trip_through_json():
+    config = make_config(
+        task="ProbeBudget", seeds=3, sweep="ppo.clip=0.1,0.2", policy={"hidden": (32, 16, 8)}, ppo={"gamma": 0.9}
+    )
+    text = config_lib.to_json(config)
+    assert config_lib.from_dict(json.loads(text)) == config
+    assert config != Config() and config_lib.to_json(Config()) != text
+
+
+def test_whole_numbers_serve_as_numbers():
+    """--config.lagrange.cost_limit=25 arrives as an int; the pytree leaf must be a float like any other."""
+    limit = make_config(lagrange={"cost_limit": 10}).lagrange.cost_limit
+    assert limit == 10.0 and isinstance(limit, float)
+
+
+def test_derived_sizes():
+    config = make_config(steps=2_400, environment={"count": 4, "steps": 30}, ppo={"minibatch": 40})
+    assert (config.iteration_steps, config.iterations, config.minibatches) == (120, 20, 3)
+
+
+def test_a_config_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().ppo.clip = 0.5
+
+
+# --- Lanes ---------------------------------------------------------------------------------------------------------
+
+
+def test_lanes_are_the_product_of_settings_and_seeds():
+    """The first swept field varies slowest and seeds fastest, so that the seeds of a setting lie together."""
+    config = make_config(seed=5, seeds=2, sweep="ppo.clip=0.1,0.2; lagrange.cost_limit=10,25")
+    lanes = config_lib.lanes(config)
+    assert [lane.name for lane in lanes] == [
+        "seed=5 ppo.clip=0.1 lagrange.cost_limit=10",
+        "seed=6 ppo.clip=0.1 lagrange.cost_limit=10",
+        "seed=5 ppo.clip=0.1 lagrange.cost_limit=25",
+        "seed=6 ppo.clip=0.1 lagrange.cost_limit=25",
+        "seed=5 ppo.clip=0.2 lagrange.cost_limit=10",
+        "seed=6 ppo.clip=0.2 lagrange.cost_limit=10",
+        "seed=5 ppo.clip=0.2 lagrange.cost_limit=25",
+        "seed=6 ppo.clip=0.2 lagrange.cost_limit=25",
+    ]
+    assert [lane.seed for lane in lanes] == [5, 6] * 4
+    assert [lane.config.ppo.clip for lane in lanes] == [0.1] * 4 + [0.2] * 4
+    assert [lane.config.lagrange.cost_limit for lane in lanes] == [10, 10, 25, 25] * 2
+    # Nothing else differs.
+    assert {lane.config.ppo.gamma for lane in lanes} == {config.ppo.gamma}
+
+
+def test_without_a_sweep_lanes_are_seeds():
+    config = make_config(seed=3, seeds=2)
+    assert [(lane.name, lane.seed, lane.config) for lane in config_lib.lanes(config)] == [
+        ("seed=3", 3, config), ("seed=4", 4, config),
+    ]  # fmt: skip
+
+
+def test_stacked_lanes_keep_static_fields_and_line_up_traced_ones():
+    stacked = parallel.stack(config_lib.lanes(make_config(seeds=2, sweep="ppo.clip=0.1,0.3")))
+    assert stacked.ppo.passes == Config().ppo.passes and stacked.task == Config().task
+    assert stacked.ppo.clip.tolist() == pytest.approx([0.1, 0.1, 0.3, 0.3])
+    assert stacked.ppo.gamma.shape == (4,) and stacked.ppo.gamma.dtype == "float32"
+
+
+# --- Leaves --------------------------------------------------------------------------------------------------------
+
+
+CANDIDATES = {
+    int: [1, 4],
+    float: [0.0, 0.5, 0.25],
+    bool: [True, False],
+    str: ["ProbeBudget", "native", "tanh", "free", "ppo.clip=0.1"],
+    tuple[int, ...]: [(7,)],
+}
+
+
+def other_value(field):
+    """A valid value other than the default."""
+    return next(v for v in CANDIDATES[field.type] if v != field.default and field.metadata["check"](v))
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_static_fields_shape_the_program_and_traced_ones_do_not(path):
+    """JAX compiles again for another treedef, and only then."""
+    # Built without the check of sizes, which has nothing to do with leaves.
+    changed = Config()
+    *groups, name = path.split(".")
+    group = getattr(changed, groups[0]) if groups else changed
+    group = dataclasses.replace(group, **{name: other_value(FIELDS[path])})
+    changed = dataclasses.replace(changed, **{groups[0]: group}) if groups else group
+    assert changed != Config()
+    same_program = jax.tree.structure(changed) == jax.tree.structure(Config())
+    assert same_program == FIELDS[path].metadata["traced"]
+    assert len(jax.tree.leaves(changed)) == len(TRACED)
+
+
+def test_the_traced_fields():
+    """A field that changes side changes what a sweep can do and what compiles; that should not happen unnoticed."""
+    assert TRACED == [
+        "lagrange.cost_limit", "lagrange.initial", "lagrange.lr", "ppo.actor_lr", "ppo.clip", "ppo.cost_critic_l2",
+        "ppo.cost_gae_lambda", "ppo.critic_lr", "ppo.entropy", "ppo.gae_lambda", "ppo.gamma", "ppo.max_grad_norm",
+        "ppo.reward_critic_l2", "ppo.target_kl",
+    ]  # fmt: skip
+
+
+# --- Experiments ---------------------------------------------------------------------------------------------------
+
+
+def test_there_are_experiments():
+    assert {path.stem for path in EXPERIMENTS} >= {"ant", "half_cheetah", "hopper", "walker2d"}
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_an_experiment_says_only_what_differs(path):
+    """One that repeats the defaults would keep their old values when they change."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    config = config_lib.from_dict(module.get_config().to_dict())
+    differing = [name for name in FIELDS if operator.attrgetter(name)(config) != operator.attrgetter(name)(Config())]
+    assert len(differing) <= 6, differing

@@ -1,0 +1,69 @@
+"""The multiplier: Adam written out in numpy, and the cases where it must stand still."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from traces_jax.solvers import lagrange
+
+LIMIT, RATE, INITIAL = 25.0, 0.035, 1e-3
+
+
+def trace(measures, limit=LIMIT, lr=RATE, initial=INITIAL):
+    state = lagrange.init(initial)
+    multipliers = []
+    for measure in measures:
+        state = lagrange.update(state, jnp.float32(measure), limit, lr=lr)
+        multipliers.append(float(state.multiplier))
+    return multipliers
+
+
+def adam(measures):
+    """Ascent on multiplier * (measure - limit) with Adam's published constants, projected to >= 0."""
+    multiplier, first, second, result = INITIAL, 0.0, 0.0, []
+    for step, measure in enumerate(measures, start=1):
+        gradient = -(measure - LIMIT)
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
+        direction = (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
+        multiplier = max(multiplier - RATE * direction, 0.0)
+        result.append(multiplier)
+    return result
+
+
+def test_trace_equals_adam_in_numpy():
+    """Up, down through the clamp at zero, and up again: the moments go on under the clamp."""
+    measures = [40.0, 26.0, 0.0, 0.0, 0.0, 0.0, 10.0, 60.0, 80.0, 90.0, 26.0, 25.0]
+    expected = adam(measures)
+    assert 0.0 in expected and expected[0] > 0.03 and expected[-1] > 0.03, "the sequence must meet the clamp and leave it"
+    np.testing.assert_allclose(trace(measures), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_first_step_is_the_rate_whatever_the_violation():
+    np.testing.assert_allclose(trace([25.1]), [INITIAL + RATE], rtol=1e-4)
+    np.testing.assert_allclose(trace([1e4]), [INITIAL + RATE], rtol=1e-4)
+
+
+def test_never_negative():
+    assert trace([0.0] * 5) == [0.0] * 5
+
+
+@pytest.mark.parametrize("measure", [np.nan, np.inf, -np.inf])
+def test_an_unknown_measure_changes_nothing(measure):
+    """Neither the multiplier nor Adam's moments and step count: the next known measure acts as if nothing had been."""
+    state = lagrange.update(lagrange.init(INITIAL), jnp.float32(30.0), LIMIT, lr=RATE)
+    same = lagrange.update(state, jnp.float32(measure), LIMIT, lr=RATE)
+    assert jax.tree.structure(same) == jax.tree.structure(state)
+    for now, before in zip(jax.tree.leaves(same), jax.tree.leaves(state), strict=True):
+        np.testing.assert_array_equal(now, before)
+    assert trace([30.0, measure, 40.0])[-1] == trace([30.0, 40.0])[-1]
+
+
+def test_mix_by_hand():
+    reward, cost = jnp.asarray([2.0, -1.0]), jnp.asarray([1.0, 4.0])
+    np.testing.assert_array_equal(lagrange.mix(reward, cost, jnp.float32(0.0)), reward)
+    # (2 - 3 * 1) / 4 and (-1 - 3 * 4) / 4.
+    np.testing.assert_array_equal(lagrange.mix(reward, cost, jnp.float32(3.0)), [-0.25, -3.25])
+    # A huge multiplier leaves the cost alone, at its own scale.
+    np.testing.assert_allclose(lagrange.mix(reward, cost, jnp.float32(1e6)), -cost, rtol=1e-5)

@@ -1,0 +1,235 @@
+"""Run folders: stopping, resuming, dying, and everything that can be wrong with them."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+from helpers import make_config
+
+from traces_jax.host import checkpoint, errors, metrics, run
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+HOPPER = {
+    "task": "SafetyHopperVelocity-v1",
+    "physics": "native",
+    "steps": 160,
+    "environment": {"count": 2, "steps": 20, "reset_each_iteration": False},
+    "ppo": {"minibatch": 20, "passes": 2},
+    "policy": {"hidden": (8,)},
+    "critic": {"hidden": (8,)},
+    "run": {"checkpoint_every": 1, "tensorboard": False, "evaluation_episodes": 0},
+}
+PROBE = {
+    **HOPPER,
+    "task": "ProbeBudget",
+    "lagrange": {"cost_limit": 100.0},
+    "run": {"checkpoint_every": 1, "tensorboard": False, "evaluation_episodes": 2, "keep": 4},
+}
+
+
+def last_state(config, folder: pathlib.Path):
+    """The newest state of a run, keys as numbers."""
+    loaded = run.load(folder, "latest", None, print)
+    return jax.device_get(loaded.state.replace(key=jax.random.key_data(loaded.state.key)))
+
+
+def stop_after(monkeypatch, iterations: int) -> None:
+    """Makes the run believe that Ctrl-C was pressed in its `iterations`-th iteration."""
+    from traces_jax import parallel
+
+    real = parallel.Program.chunk
+
+    def chunk(self, state, start):
+        if start == iterations - 1:
+            signal.raise_signal(signal.SIGINT)
+        return real(self, state, start)
+
+    monkeypatch.setattr(parallel.Program, "chunk", chunk)
+
+
+def assert_same_run(config, a: pathlib.Path, b: pathlib.Path) -> None:
+    """Every leaf bit for bit, and the same rows."""
+    left, right = last_state(config, a), last_state(config, b)
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(left), jax.tree.leaves(right), strict=True):
+        np.testing.assert_array_equal(x, y, err_msg=jax.tree_util.keystr(path))
+    rows = [[{k: v for k, v in row.items() if k != "seconds"} for row in metrics.read(f / "metrics.jsonl")] for f in (a, b)]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == config.iterations
+
+
+def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(tmp_path, monkeypatch):
+    """With physics, and with episodes that run on across the stop."""
+    config = make_config(**HOPPER)
+    assert run.train(config, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        assert not run.train(config, tmp_path / "cut")
+    assert [row["iteration"] for row in metrics.read(tmp_path / "cut/metrics.jsonl")] == [0, 1]
+    assert run.train(config, tmp_path / "cut")
+    assert_same_run(config, tmp_path / "whole", tmp_path / "cut")
+
+
+def command(folder: pathlib.Path, *more: str) -> list[str]:
+    """The command line of a small run on a probe."""
+    return [
+        sys.executable, "-m", "traces_jax.train", "--config", str(ROOT / "experiments/hopper.py"),
+        "--config.task=ProbeBudget", "--config.steps=40000", "--config.environment.steps=20",
+        "--config.environment.count=2", "--config.ppo.minibatch=20", "--config.run.checkpoint_every=5",
+        "--config.run.evaluation_episodes=0", f"--run_dir={folder}", *more,
+    ]  # fmt: skip
+
+
+def wait_for(condition, seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)
+
+
+def rows_written(folder: pathlib.Path) -> int:
+    path = folder / "metrics.jsonl"
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+@pytest.fixture
+def environment():
+    """A child process sees the same cache and devices."""
+    return {**os.environ, "JAX_PLATFORMS": "cpu"}
+
+
+def test_killed_twice_and_interrupted_loses_nothing(tmp_path, environment):
+    """kill -9 in the middle of training, and again amid saves; Ctrl-C saves at once. Then compare with a quiet run."""
+    folder = tmp_path / "run"
+    for rows in (12, 40):
+        child = subprocess.Popen(command(folder), env=environment, stdout=subprocess.DEVNULL)
+        wait_for(lambda rows=rows: rows_written(folder) >= rows)
+        child.kill()
+        child.wait()
+        kept = checkpoint.Checkpoints(folder / "checkpoints", read_only=True).iterations()
+        # Saving is asynchronous: at worst the save of the last interval was cut off.
+        assert kept and kept[-1] >= rows - 10
+    child = subprocess.Popen(command(folder), env=environment, stdout=subprocess.PIPE, text=True)
+    wait_for(lambda: rows_written(folder) >= 60)
+    child.send_signal(signal.SIGINT)
+    output, _ = child.communicate(timeout=60)
+    assert child.returncode == 3 and "saved" in output
+    stopped = rows_written(folder)
+    assert checkpoint.Checkpoints(folder / "checkpoints", read_only=True).iterations()[-1] == stopped
+    config = run.load_config(folder)
+    short = tmp_path / "short"
+    assert subprocess.run(command(folder), env=environment, stdout=subprocess.DEVNULL).returncode == 0
+    assert subprocess.run(command(short), env=environment, stdout=subprocess.DEVNULL).returncode == 0
+    assert_same_run(config, folder, short)
+
+
+def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
+    config = make_config(**PROBE)
+    assert run.train(config, tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "hurt")
+    newest = tmp_path / "hurt/checkpoints" / str(config.iterations)
+    for path in newest.rglob("*"):
+        if path.is_file() and "ocdbt" not in path.name and path.stat().st_size > 100:
+            path.write_bytes(b"\0" * 50)
+    assert run.train(config, tmp_path / "hurt")
+    assert "damaged" in capsys.readouterr().out
+    assert_same_run(config, tmp_path / "run", tmp_path / "hurt")
+
+
+def test_folder_of_another_config_is_left_alone(tmp_path):
+    config = make_config(**PROBE)
+    run.prepare_folder(config, tmp_path / "run")
+    before = (tmp_path / "run/config.json").read_text()
+    with pytest.raises(errors.UserError, match="ppo.passes=2, not 3"):
+        run.train(make_config(**{**PROBE, "ppo": {"minibatch": 20, "passes": 3}}), tmp_path / "run")
+    assert (tmp_path / "run/config.json").read_text() == before
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
+    run.prepare_folder(make_config(**{**PROBE, "run": {"keep": 5}}), tmp_path / "run")  # how it is watched may change
+
+
+def test_folder_that_is_no_run_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(errors.UserError, match="is not a run"):
+        run.train(make_config(**PROBE), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_non_finite_run_stops_and_names_the_last_good_checkpoint(tmp_path, monkeypatch):
+    """The parameters are poisoned in iteration 2; iterations 0 and 1 were good."""
+    from traces_jax import parallel
+
+    real = parallel.Program.chunk
+
+    def chunk(self, state, start):
+        if start == 2:
+            state = state.replace(agent=jax.tree.map(lambda leaf: leaf * np.nan, state.agent))
+        return real(self, self.place(state), start)
+
+    monkeypatch.setattr(parallel.Program, "chunk", chunk)
+    with pytest.raises(errors.UserError, match=r"seed=0 became non-finite in iteration 2.*checkpoints/2"):
+        run.train(make_config(**PROBE), tmp_path / "run")
+    assert rows_written(tmp_path / "run") == 2
+
+
+def test_best_keeps_the_best_feasible_state(tmp_path):
+    config = make_config(**PROBE)
+    assert run.train(config, tmp_path / "run")
+    returns = [row["window/return"] for row in metrics.read(tmp_path / "run/metrics.jsonl")]
+    loaded = run.load(tmp_path / "run", "best", None, print)
+    assert loaded.iteration == 1 + int(np.argmax(returns))
+
+
+def test_evaluation_of_a_finished_run(tmp_path):
+    config = make_config(**{**PROBE, "seeds": 2})
+    assert run.train(config, tmp_path / "run")
+    saved = json.loads((tmp_path / "run/evaluation.json").read_text())
+    raw = np.load(tmp_path / "run/evaluation.npz")
+    assert raw["return"].shape == (2, 2)
+    assert saved["settings"][0]["return"]["mean"] == pytest.approx(raw["return"].mean(axis=1).mean())
+    assert saved["settings"][0]["return"]["std"] == pytest.approx(raw["return"].mean(axis=1).std())
+    np.testing.assert_array_equal(raw["return"], raw["cost"])  # the probe pays one unit of cost for one of reward
+
+
+def test_load_one_seed_and_one_step(tmp_path):
+    config = make_config(**{**PROBE, "seeds": 2})
+    assert run.train(config, tmp_path / "run")
+    everything = run.load(tmp_path / "run", "2", None, print)
+    second = run.load(tmp_path / "run", "2", 1, print)
+    assert [lane.name for lane in second.built.lanes] == ["seed=1"]
+    for whole, part in zip(jax.tree.leaves(everything.state.agent), jax.tree.leaves(second.state.agent), strict=True):
+        np.testing.assert_array_equal(whole[1:], part)
+    with pytest.raises(errors.UserError, match="--step=99 .* 1, 2, 3, 4"):
+        run.load(tmp_path / "run", "99", None, print)
+    with pytest.raises(errors.UserError, match="--seed=7 .* 0, 1"):
+        run.load(tmp_path / "run", "latest", 7, print)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--config.ppo.clop=1"], "clip"),
+        (["--config.task=SafetyAntVelocty-v1"], "SafetyAntVelocity-v1"),
+        (["--config.ppo.minibatch=7"], "does not divide"),
+        (["--config=experiments/nothing.py"], "nothing.py"),
+        (["--sedes=3"], "sedes"),
+        ([], "--config is missing"),
+    ],
+)
+def test_bad_command_lines_say_one_sentence_and_leave_nothing(arguments, sentence, tmp_path, environment):
+    config = [] if not arguments or arguments[0].startswith("--config=") else ["--config", "experiments/ant.py"]
+    result = subprocess.run(
+        [sys.executable, "-m", "traces_jax.train", *config, *arguments, f"--run_dir={tmp_path / 'run'}"],
+        env=environment, cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert result.returncode == 2
+    assert sentence in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,168 @@
+"""Pictures and videos of MuJoCo states. The only file that knows OpenGL and PyAV."""
+
+import contextlib
+import copy
+import ctypes.util
+import fractions
+import importlib.util
+import itertools
+import math
+import os
+import pathlib
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Self
+
+import mujoco
+import numpy as np
+
+from traces_jax.host import errors
+
+# Faster playback than this is lost on the eye and costs drawing time.
+_MOST_FRAMES_PER_SECOND = 50
+
+# Suffix -> container, encoder and its options. Quick settings: the pictures are plain, and files stay small anyway.
+_FORMATS: dict[str, tuple[str, str, dict[str, str]]] = {
+    ".mp4": ("mp4", "libx264", {"crf": "23", "preset": "veryfast"}),
+    ".webm": ("webm", "libvpx-vp9", {"crf": "32", "b:v": "0", "deadline": "realtime", "cpu-used": "8"}),
+}
+
+
+class Painter:
+    """Draws states of one model. Use it in a `with` block: MuJoCo complains of drawing contexts left open at exit."""
+
+    def __init__(self, mj_model: mujoco.MjModel, *, camera: str = "track", width: int = 480, height: int = 360):
+        _choose_backend()
+        self._model = copy.copy(mj_model)  # the frame buffer must grow with the picture, but not in the caller's model
+        self._model.vis.global_.offwidth = width
+        self._model.vis.global_.offheight = height
+        self._data = mujoco.MjData(self._model)
+        self._camera = camera
+        try:
+            self._renderer = mujoco.Renderer(self._model, height, width)
+        # A missing library shows as any of these, by backend and driver.
+        except (ImportError, AttributeError, OSError, RuntimeError, mujoco.FatalError) as error:
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise _no_graphics(reason) from None
+
+    def draw(self, qpos: np.ndarray) -> np.ndarray:
+        """qpos: [nq]. Returns uint8 [height, width, 3]. A non-finite state shows the finite one before it."""
+        if np.all(np.isfinite(qpos)):
+            self._data.qpos[:] = qpos
+        # All that a picture needs of a state; contacts and forces are not drawn.
+        mujoco.mj_kinematics(self._model, self._data)
+        mujoco.mj_comPos(self._model, self._data)
+        mujoco.mj_camlight(self._model, self._data)
+        self._renderer.update_scene(self._data, camera=self._camera)
+        # Shadows and reflections are most of the time of a renderer without a GPU.
+        self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
+        self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
+        return self._renderer.render()
+
+    def close(self) -> None:
+        """Lets the drawing context go; a second call does nothing."""
+        self._renderer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+
+def frames(
+    mj_model: mujoco.MjModel,
+    qpos: np.ndarray,
+    *,
+    camera: str = "track",
+    width: int = 480,
+    height: int = 360,
+    every: int = 1,
+) -> Iterator[np.ndarray]:
+    """Draws every `every`-th state of qpos [T, nq]. Yields uint8 [height, width, 3]."""
+    with Painter(mj_model, camera=camera, width=width, height=height) as painter:
+        for state in qpos[::every]:
+            yield painter.draw(state)
+
+
+def pace(environment_seconds: float) -> tuple[int, fractions.Fraction]:
+    """Real time: draw every how many-th step, and the frames per second that go with it."""
+    step_rate = fractions.Fraction(1 / environment_seconds).limit_denominator(1000)
+    every = math.ceil(step_rate / _MOST_FRAMES_PER_SECOND)
+    return every, step_rate / every
+
+
+def check_video_name(path: pathlib.Path) -> None:
+    """Refuses a video that could not be written, before any work is done for it."""
+    if path.suffix not in _FORMATS:
+        raise errors.UserError(f"video {str(path)!r} is not right: its name must end in {' or '.join(_FORMATS)}.")
+    if not path.parent.is_dir():
+        raise errors.UserError(f"video {str(path)!r} cannot be written: folder {str(path.parent)!r} does not exist.")
+    if importlib.util.find_spec("av") is None:
+        raise errors.UserError("a video needs the package av, which is missing; pip install 'traces_jax[video]'.")
+
+
+def write_episode(path: pathlib.Path, mj_model: mujoco.MjModel, qpos: np.ndarray, environment_seconds: float) -> None:
+    """Draws the states qpos [T, nq] of an episode to a video that plays in real time."""
+    every, fps = pace(environment_seconds)
+    write_video(path, frames(mj_model, qpos, every=every), fps)
+
+
+def write_video(path: pathlib.Path, frames: Iterable[np.ndarray], fps: fractions.Fraction | float) -> None:
+    """Writes frames uint8 [H, W, 3] as .mp4 (H.264) or .webm (VP9); the file appears only when it is complete."""
+    check_video_name(path)
+    import av  # an extra: only those who write videos need it
+
+    container_name, encoder, options = _FORMATS[path.suffix]
+    remaining = iter(frames)
+    first = next(remaining, None)
+    if first is None:
+        raise errors.UserError(f"video {str(path)!r} would have no frames; give at least one state.")
+    height, width = first.shape[:2]
+    if height % 2 or width % 2:
+        raise errors.UserError(f"video size {width}x{height} is not right: width and height must be even.")
+    with _beside(path) as temporary, av.open(str(temporary), "w", format=container_name) as container:
+        rate = fractions.Fraction(fps).limit_denominator(1000)
+        stream = container.add_stream(encoder, rate=rate, options=options)
+        assert isinstance(stream, av.VideoStream)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for picture in itertools.chain([first], remaining):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode())
+
+
+def _choose_backend() -> None:
+    """Without a screen MuJoCo needs EGL or OSMesa, and asks an environment variable that the user may have set.
+
+    MuJoCo reads it on import, long before anyone wants a picture, so its context module is loaded again here.
+    """
+    if "MUJOCO_GL" in os.environ or sys.platform != "linux" or os.environ.get("DISPLAY"):
+        return
+    backend = next((name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name)), None)
+    if backend is None:
+        raise _no_graphics("neither EGL nor OSMesa is there")
+    os.environ["MUJOCO_GL"] = backend.lower()
+    try:
+        importlib.reload(sys.modules[mujoco.Renderer.__module__].gl_context)
+    except (ImportError, AttributeError, OSError):
+        del os.environ["MUJOCO_GL"]
+        raise _no_graphics(f"{backend} cannot be loaded") from None
+
+
+def _no_graphics(reason: str) -> errors.UserError:
+    return errors.UserError(
+        f"no picture can be drawn on this machine ({reason}); "
+        "apt install libegl1 libgl1 and set MUJOCO_GL=egl, or libosmesa6 and MUJOCO_GL=osmesa."
+    )
+
+
+@contextlib.contextmanager
+def _beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A temporary name that becomes `path` when all went well and vanishes otherwise."""
+    temporary = path.with_suffix(path.suffix + ".tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
