@@ -7,7 +7,7 @@ import tempfile
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(tempfile.gettempdir()) / "traces_jax_tests_xla"))
 
-import jax  # noqa: E402  (JAX reads the environment when it is imported)
+import jax
 
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

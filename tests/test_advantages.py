@@ -25,7 +25,7 @@ def estimate(terminated, truncated):
     advantage, target = advantages.gae(
         column(REWARD), column(VALUE), column(NEXT_VALUE), column(terminated), column(truncated),
         gamma=GAMMA, decay=DECAY,
-    )
+    )  # fmt: skip
     return np.asarray(advantage)[:, 0], np.asarray(target)[:, 0]
 
 
@@ -94,9 +94,7 @@ def test_agrees_with_brax_on_terminations(decay):
     values = jnp.asarray(random.normal(size=(steps + 1, environments)), jnp.float32)
     terminated = jnp.asarray(random.random((steps, environments)) < 0.2, jnp.float32)
     truncated = jnp.zeros_like(terminated)
-    advantage, target = advantages.gae(
-        reward, values[:-1], values[1:], terminated, truncated, gamma=gamma, decay=decay
-    )
+    advantage, target = advantages.gae(reward, values[:-1], values[1:], terminated, truncated, gamma=gamma, decay=decay)
     brax_target, brax_advantage = compute_gae(
         truncated, terminated, reward, values[:-1], values[-1], lambda_=decay, discount=gamma
     )

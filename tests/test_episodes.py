@@ -5,8 +5,8 @@ import collections
 import jax
 import numpy as np
 import pytest
-
 from helpers import make_truth
+
 from traces_jax import episodes
 
 _push = jax.jit(episodes.push)

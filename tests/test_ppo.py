@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-
 from helpers import assert_trees_close, make_config
+
 from traces_jax import distributions, learner, tasks
 from traces_jax.config import PPOConfig
 from traces_jax.networks import Critic, GaussianActor
@@ -47,6 +47,33 @@ def test_kl_is_from_old_to_new_and_summed_over_actions():
     assert not np.allclose(expected, closed_form(*arguments[2:], *arguments[:2]), rtol=0.1), "direction must show"
     np.testing.assert_allclose(distributions.kl(*map(jnp.asarray, arguments)), expected, rtol=1e-5)
     np.testing.assert_allclose(distributions.kl(*map(jnp.asarray, (MEAN, LOG_STD, MEAN, LOG_STD))), 0.0, atol=1e-6)
+
+
+# --- Networks ------------------------------------------------------------------------------------------------------
+
+
+def test_networks_start_as_linear_layers_of_pytorch_do():
+    """Weights and biases uniform within 1 / sqrt(inputs), the last layer included."""
+    inputs, width = 50, 60
+    params = Critic(hidden=(width,), activation="relu").init(jax.random.key(0), jnp.zeros(inputs))["params"]["MLP_0"]
+    for layer, name, fan_in in [
+        ("Dense_0", "kernel", inputs),
+        ("Dense_0", "bias", inputs),
+        ("Dense_1", "kernel", width),
+    ]:
+        leaf = np.asarray(params[layer][name])
+        assert np.abs(leaf).max() <= fan_in**-0.5
+        # A uniform variable's deviation is its bound over sqrt(3).
+        np.testing.assert_allclose(leaf.std(), fan_in**-0.5 / np.sqrt(3), rtol=0.2)
+
+
+@pytest.mark.parametrize("mean, bounded", [("tanh", True), ("free", False)])
+def test_only_a_tanh_mean_is_bounded(mean, bounded):
+    actor = GaussianActor(hidden=(), actions=2, activation="relu", mean=mean, initial_log_std=-0.5)
+    params = actor.init(jax.random.key(0), jnp.zeros(3))
+    output, log_std = actor.apply(params, 100.0 * jnp.eye(3))
+    assert output.shape == (3, 2) and bool(np.abs(output).max() <= 1.0) == bounded
+    np.testing.assert_array_equal(log_std, [-0.5, -0.5])
 
 
 # --- Losses --------------------------------------------------------------------------------------------------------
@@ -91,7 +118,7 @@ OBSERVATIONS, ACTIONS = 3, 2
 PLAIN = dataclasses.replace(
     PPOConfig(), passes=1, minibatch=SAMPLES, actor_lr=1e-2, critic_lr=1e-2, target_kl=1e6, entropy=0.0,
     max_grad_norm=1e6, reward_critic_l2=0.0, cost_critic_l2=0.0,
-)
+)  # fmt: skip
 
 
 def make_modules(hidden=(8,)):
@@ -106,7 +133,7 @@ def make_samples(modules, agent, scale=1.0):
     random = np.random.default_rng(0)
     draw = lambda *shape: jnp.asarray(random.normal(size=shape), jnp.float32)  # noqa: E731
     observation = draw(SAMPLES, OBSERVATIONS)
-    mean, log_std = modules.actor.apply(agent.actor.params, observation)
+    mean, log_std = modules.policy(agent.actor.params, observation)
     action = mean + jnp.exp(log_std) * draw(SAMPLES, ACTIONS)
     return ppo.Samples(
         observation=observation,
@@ -125,7 +152,7 @@ def start(hidden=(8,), scale=1.0):
 
 
 # Settings are arguments, so that tests which differ in rates and penalties alone share a compilation.
-compiled_update = jax.jit(ppo.update)
+compiled_update = jax.jit(ppo.update, static_argnums=0)
 
 
 def run_update(modules, agent, samples, update=compiled_update, **settings):
@@ -140,17 +167,17 @@ def test_one_full_batch_step_equals_optax():
     updated, scalars = run_update(
         modules, agent, samples, entropy=entropy, reward_critic_l2=reward_l2, cost_critic_l2=cost_l2,
         max_grad_norm=bound, actor_lr=actor_lr, critic_lr=critic_lr,
-    )
+    )  # fmt: skip
 
     def actor_loss(params):
-        mean, log_std = modules.actor.apply(params, samples.observation)
+        mean, log_std = modules.policy(params, samples.observation)
         log_prob = jax.scipy.stats.norm.logpdf(samples.action, mean, jnp.exp(log_std)).sum(axis=-1)
         return -jnp.mean(jnp.exp(log_prob - samples.log_prob) * samples.advantage) - entropy * jnp.mean(log_std)
 
     def critic_loss(target, weight):
         def loss(params):
             penalty = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
-            return jnp.mean((modules.critic.apply(params, samples.observation) - target) ** 2) + weight * penalty
+            return jnp.mean((modules.value(params, samples.observation) - target) ** 2) + weight * penalty
 
         return loss
 
@@ -159,11 +186,13 @@ def test_one_full_batch_step_equals_optax():
         (agent.reward_critic, updated.reward_critic, critic_loss(samples.reward_target, reward_l2), critic_lr),
         (agent.cost_critic, updated.cost_critic, critic_loss(samples.cost_target, cost_l2), critic_lr),
     ]:
-        optimizer = optax.chain(optax.clip_by_global_norm(bound), optax.adam(lr))
-        step, _ = optimizer.update(jax.grad(loss)(network.params), optimizer.init(network.params))
+        optimizer = optax.chain(optax.clip_by_global_norm(bound), optax.scale_by_adam(), optax.scale(-lr))
+        step, (_, moments, _) = optimizer.update(jax.grad(loss)(network.params), optimizer.init(network.params))
         assert_trees_close(new.params, optax.apply_updates(network.params, step), rtol=1e-3, atol=1e-5)
+        # Adam's first step has the same size whatever the gradient; its moments show the gradient itself.
+        assert_trees_close(new.optimizer, moments, rtol=1e-3, atol=1e-7)
     # What is reported leaves the penalties out; in the first step every ratio is 1.
-    value = modules.critic.apply(agent.reward_critic.params, samples.observation)
+    value = modules.value(agent.reward_critic.params, samples.observation)
     np.testing.assert_allclose(scalars["loss/reward_critic"], jnp.mean((value - samples.reward_target) ** 2), rtol=1e-5)
     np.testing.assert_allclose(scalars["loss/actor"], -jnp.mean(samples.advantage), rtol=1e-3, atol=1e-5)
 
@@ -212,7 +241,7 @@ def test_a_tiny_target_stops_after_one_pass():
     assert float(scalars["ppo/passes"]) == 1.0
     once, _ = run_update(modules, agent, samples, passes=1)
     assert_trees_close(updated, once, rtol=1e-5, atol=1e-7)
-    old, new = (modules.actor.apply(a.actor.params, samples.observation) for a in (agent, updated))
+    old, new = (modules.policy(a.actor.params, samples.observation) for a in (agent, updated))
     np.testing.assert_allclose(scalars["ppo/kl"], jnp.mean(distributions.kl(*old, *new)), rtol=1e-3)
     assert float(scalars["ppo/kl"]) > 1e-12
 
@@ -292,7 +321,7 @@ def test_first_ratio_is_one():
     _, transitions, _ = collect(config, state, 1)
     samples = iteration(config, state, 1)[1]["samples"]
     acted_with = built.act(config, state, transitions.observation, jnp.zeros_like(transitions.action))
-    mean, log_std = built.modules.actor.apply(state.agent.actor.params, samples.observation)
+    mean, log_std = built.modules.policy(state.agent.actor.params, samples.observation)
     np.testing.assert_allclose(mean, acted_with.reshape(mean.shape), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(samples.action, transitions.action.reshape(mean.shape), rtol=1e-5, atol=1e-6)
     expected = jax.scipy.stats.norm.logpdf(samples.action, mean, jnp.exp(log_std)).sum(axis=-1)

@@ -9,14 +9,13 @@ import sys
 import pytest
 
 import traces_jax
+from traces_jax.keys import Stream
 
 PACKAGE = pathlib.Path(traces_jax.__file__).parent
 # The command lines and what serves them; everything else is the core, which only computes.
 OUTSIDE = {"host", "train", "evaluate", "replay", "gym", "plot"}
 CORE = [
-    path
-    for path in sorted(PACKAGE.rglob("*.py"))
-    if path.relative_to(PACKAGE).with_suffix("").parts[0] not in OUTSIDE
+    path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).with_suffix("").parts[0] not in OUTSIDE
 ]
 FORBIDDEN = ("traces_jax.host", "absl", "orbax", "matplotlib", "rich", "tensorboardX")
 
@@ -95,3 +94,10 @@ def test_importing_the_package_changes_nothing():
     )
     # tensorboardX and Gymnasium set one variable each, for their own imports.
     assert changed.keys() <= {"environment CRC32C_SW_MODE", "environment PYGAME_HIDE_SUPPORT_PROMPT"}, changed
+
+
+def test_streams_keep_their_numbers():
+    """A number is part of a run's identity: renumbering would give every seed another run. New ones go to the end."""
+    assert [(name.name, name.value) for name in Stream][:6] == [
+        ("INIT", 0), ("RESET", 1), ("ACT", 2), ("SHUFFLE", 3), ("EVALUATE", 4), ("RESET_LATER", 5),
+    ]  # fmt: skip

@@ -347,7 +347,7 @@ def _nearest_divisor(number: int, near: int) -> int:
 
 
 def _parse_sweep(text: str) -> list[tuple[str, list[float]]]:
-    """ "a.b=1,2; c=3" -> [("a.b", [1.0, 2.0]), ("c", [3.0])], each checked against its field."""
+    """Reads "a.b=1,2; c=3" as [("a.b", [1.0, 2.0]), ("c", [3.0])], each checked against its field."""
     result: list[tuple[str, list[float]]] = []
     for part in filter(None, (part.strip() for part in text.split(";"))):
         path, equals, choices = part.partition("=")

@@ -1,5 +1,6 @@
 """The Gaussian policy's mathematics. All use of distrax is here: distributions are made, used and dropped inside one
-function, because distrax objects do not survive vmap, scan or jit borders."""
+function, because distrax objects do not survive vmap, scan or jit borders.
+"""
 
 import chex
 import distrax

@@ -25,18 +25,24 @@ def main() -> int:
     if _EPISODES.value < 1:
         raise errors.UserError(f"--episodes={_EPISODES.value} is not right: it must be at least 1.")
     folder = pathlib.Path(_RUN.value)
+    video = pathlib.Path(_VIDEO.value) if _VIDEO.value else None
     runtime.setup()
 
-    from traces_jax.host import evaluation, render, run  # after set-up: they may touch JAX's devices
+    from traces_jax import tasks  # after set-up: these may touch JAX's devices
+    from traces_jax.host import evaluation, render, run
 
+    if video:
+        render.check_video_name(video)
     loaded = run.load(folder, _STEP.value, _SEED.value, lambda text: print(text, file=sys.stderr))
     evaluation.evaluate(loaded.built, loaded.state, folder, iteration=loaded.iteration, count=_EPISODES.value)
     print(f"saved: {folder / 'evaluation.json'}")
-    if _VIDEO.value:
-        physics = loaded.built.task.physics
+    if video:
+        task = loaded.built.task
+        if not isinstance(task, tasks.PhysicsTask):
+            raise errors.UserError(f"task {task.name!r} has nothing to draw; leave --video out.")
         path = evaluation.positions(loaded.built, loaded.state)
-        render.write_episode(pathlib.Path(_VIDEO.value), physics.mj_model, path, physics.environment_seconds)
-        print(f"video: {_VIDEO.value}")
+        render.write_episode(video, task.physics.mj_model, path, task.physics.environment_seconds)
+        print(f"video: {video}")
     return cli.OK
 
 

@@ -79,7 +79,7 @@ class TaskEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         ended = bool(state.info["terminated"]), bool(state.info["truncated"])
         return self._observation(), float(state.reward), *ended, self._info()
 
-    def render(self) -> np.ndarray | None:  # type: ignore[override]
+    def render(self) -> np.ndarray | None:
         """The picture of the current state, uint8 [height, width, 3]."""
         if self.render_mode is None or self._state is None:
             return None

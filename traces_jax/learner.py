@@ -107,7 +107,7 @@ class Learner:
         return self.learn(config, state, transitions, truth, index)
 
     def collect(
-        self, config: Config, state: LearnerState, index: jax.Array
+        self, config: Config, state: LearnerState, index: jax.Array | int
     ) -> tuple[LearnerState, rollout.Transitions, rollout.Truth]:
         """Runs the current policy in all environments."""
         settings = config.environment
@@ -123,18 +123,20 @@ class Learner:
             noise,
             keys(stream(state.key, index, Stream.RESET_LATER)),
         )
-        return state.replace(runner=runner), *self.environments.gather((transitions, truth))
+        return dataclasses.replace(state, runner=runner), *self.environments.gather((transitions, truth))
 
     def learn(
-        self, config: Config, state: LearnerState, transitions: rollout.Transitions, truth: rollout.Truth,
+        self,
+        config: Config,
+        state: LearnerState,
+        transitions: rollout.Transitions,
+        truth: rollout.Truth,
         index: jax.Array,
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """Multiplier, advantages, policy; then the statistics that the next iteration acts with."""
         window = episodes.push(state.window, truth)
         window_return, window_cost = episodes.means(window)
-        multiplier = lagrange.update(
-            state.multiplier, window_cost, config.lagrange.cost_limit, lr=config.lagrange.lr
-        )
+        multiplier = lagrange.update(state.multiplier, window_cost, config.lagrange.cost_limit, lr=config.lagrange.lr)
         samples, normalizers = self._samples(config, state, transitions, truth.cost, multiplier.multiplier)
         progress = index / config.iterations if config.ppo.actor_lr_decay else 0.0
         actor_lr = config.ppo.actor_lr * (1.0 - progress)
@@ -153,11 +155,13 @@ class Learner:
             **update_scalars,
             "finite": finite.astype(jnp.float32),
         }
-        return state.replace(agent=agent, multiplier=multiplier, normalizers=normalizers, window=window), row
+        return dataclasses.replace(
+            state, agent=agent, multiplier=multiplier, normalizers=normalizers, window=window
+        ), row
 
     def act(self, config: Config, state: LearnerState, observation: jax.Array, noise: jax.Array) -> jax.Array:
         """Actions [..., A] for raw observations [..., O] and standard normal noise [..., A]; zero noise is the mean."""
-        mean, log_std = self.modules.actor.apply(
+        mean, log_std = self.modules.policy(
             state.agent.actor.params, self._observe(config, state.normalizers, observation)
         )
         return mean + jnp.exp(log_std) * noise
@@ -168,7 +172,11 @@ class Learner:
         return observation
 
     def _samples(
-        self, config: Config, state: LearnerState, transitions: rollout.Transitions, cost: jax.Array,
+        self,
+        config: Config,
+        state: LearnerState,
+        transitions: rollout.Transitions,
+        cost: jax.Array,
         multiplier: jax.Array,
     ) -> tuple[ppo.Samples, Normalizers]:
         """Advantages and targets of a rollout [T, B], flattened to samples [N]; and the updated statistics.
@@ -191,7 +199,7 @@ class Learner:
         estimate = functools.partial(
             advantages.gae, terminated=transitions.terminated, truncated=transitions.truncated, gamma=config.ppo.gamma
         )
-        value_of = self.modules.critic.apply
+        value_of = self.modules.value
         reward_advantage, reward_target = estimate(
             reward,
             value_of(state.agent.reward_critic.params, observation),
@@ -207,7 +215,7 @@ class Learner:
         advantage = lagrange.mix(
             advantages.standardize(reward_advantage), advantages.center(cost_advantage), multiplier
         )
-        mean, log_std = self.modules.actor.apply(state.agent.actor.params, observation)
+        mean, log_std = self.modules.policy(state.agent.actor.params, observation)
         samples = ppo.Samples(
             observation=observation,
             action=transitions.action,
@@ -233,8 +241,11 @@ def make(config: Config, task: Task, *, environments: Spread, one_lane_at_a_time
         task=task,
         modules=ppo.Modules(
             actor=GaussianActor(
-                hidden=config.policy.hidden, actions=task.action_size, activation=config.policy.activation,
-                mean=config.policy.mean, initial_log_std=config.policy.initial_log_std,
+                hidden=config.policy.hidden,
+                actions=task.action_size,
+                activation=config.policy.activation,
+                mean=config.policy.mean,
+                initial_log_std=config.policy.initial_log_std,
             ),
             critic=Critic(hidden=config.critic.hidden, activation=config.critic.activation),
         ),

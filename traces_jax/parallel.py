@@ -8,6 +8,7 @@ the "devices" are its cores (see `host.runtime`), and no core waits for another 
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,10 +22,10 @@ from traces_jax.learner import Learner, LearnerState, Spread
 _LANE, _ENVIRONMENT = "lane", "environment"
 _BY_LANE = PartitionSpec(_LANE)
 # Which axes of a state's leaves [S, ...] are cut; only environments [S, B, ...] are cut twice.
-_STATE = LearnerState(
-    key=_BY_LANE, agent=_BY_LANE, multiplier=_BY_LANE, normalizers=_BY_LANE, window=_BY_LANE,
-    runner=PartitionSpec(_LANE, _ENVIRONMENT),
-)  # fmt: skip
+_STATE: Any = LearnerState(
+    **{field.name: _BY_LANE for field in dataclasses.fields(LearnerState)}  # type: ignore[arg-type]
+    | {"runner": PartitionSpec(_LANE, _ENVIRONMENT)}
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,9 +77,7 @@ class Program:
 
     def place(self, state: LearnerState) -> LearnerState:
         """Lays a state of these lanes, made elsewhere, on this program's devices."""
-        return jax.tree.map(
-            lambda sharding, tree: jax.device_put(tree, sharding), self._shardings(_STATE), state
-        )
+        return jax.tree.map(lambda sharding, tree: jax.device_put(tree, sharding), self._shardings(_STATE), state)
 
     def chunk(self, state: LearnerState, start: int) -> tuple[LearnerState, dict[str, jax.Array]]:
         """`chunk_length` iterations from iteration `start`. state is consumed. Rows: [S, chunk_length]."""

@@ -66,7 +66,10 @@ def start(task: Task, keys: jax.Array) -> RunnerState:
 
 
 def run(
-    task: Task, act: Callable[[jax.Array, jax.Array], jax.Array], runner: RunnerState, noise: jax.Array,
+    task: Task,
+    act: Callable[[jax.Array, jax.Array], jax.Array],
+    runner: RunnerState,
+    noise: jax.Array,
     keys: jax.Array,
 ) -> tuple[RunnerState, Transitions, Truth]:
     """Runs all environments for T steps.

@@ -44,7 +44,7 @@ def make_task(config: Config, physics: str) -> tasks.Task:
 
 
 def choose_physics(wanted: str, backend: str) -> str:
-    """native steps on CPU cores, so it is for CPU programs; MJX runs everywhere and is made for accelerators."""
+    """Native steps on CPU cores, so it is for CPU programs; MJX runs everywhere and is made for accelerators."""
     if wanted == "auto":
         return "native" if backend == "cpu" else "mjx"
     if wanted == "native" and backend != "cpu":

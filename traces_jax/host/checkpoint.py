@@ -68,4 +68,3 @@ class Checkpoints:
         damaged = self._folder / str(iteration)
         damaged.rename(self._folder.parent / f"damaged-{self._folder.name}-{iteration}")
         self._manager.reload()
-

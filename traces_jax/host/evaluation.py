@@ -49,7 +49,7 @@ def first_episodes(learner: Learner, settings: Config, state: LearnerState, coun
 
 
 def positions(built: build_lib.Built, state: LearnerState) -> np.ndarray:
-    """qpos [T, nq] of one episode of the first lane's mean policy."""
+    """Qpos [T, nq] of one episode of the first lane's mean policy."""
     program = built.program
     learner = program.learner
 
@@ -63,9 +63,9 @@ def positions(built: build_lib.Built, state: LearnerState) -> np.ndarray:
         _, path = lax.scan(step, start, None, length=learner.task.horizon)
         return path
 
-    path, done = (np.asarray(leaf)[0] for leaf in jax.device_get(jax.jit(program.map_lanes(one_lane))(
-        program.settings, state
-    )))
+    path, done = (
+        np.asarray(leaf)[0] for leaf in jax.device_get(jax.jit(program.map_lanes(one_lane))(program.settings, state))
+    )
     return path[: int(np.argmax(done)) + 1]
 
 
@@ -104,9 +104,7 @@ def table(summary: dict, task: str, episodes_per_seed: int) -> rich.table.Table:
     return result
 
 
-def evaluate(
-    built: build_lib.Built, state: LearnerState, folder: pathlib.Path, *, iteration: int, count: int
-) -> dict:
+def evaluate(built: build_lib.Built, state: LearnerState, folder: pathlib.Path, *, iteration: int, count: int) -> dict:
     """Evaluates, prints the table, saves evaluation.json and the raw episodes beside it."""
     result = episodes(built, state, count)
     names = [lane.name for lane in built.lanes]
@@ -118,4 +116,3 @@ def evaluate(
     console = rich.console.Console()
     console.print(table(summary, built.config.task, count))
     return summary
-

@@ -1,9 +1,9 @@
 """A training run: the loop around the compiled chunk, and the folder it leaves behind.
 
-  config.json     the resolved config             metrics.jsonl   a row for each lane and iteration
-  run.json        command, versions, device       tensorboard/    the same for eyes
-  checkpoints/    whole states, the newest few    best/           the best state within the cost limit
-  evaluation.json what `evaluate` found           evaluation.npz  every episode behind it
+config.json     the resolved config             metrics.jsonl   a row for each lane and iteration
+run.json        command, versions, device       tensorboard/    the same for eyes
+checkpoints/    whole states, the newest few    best/           the best state within the cost limit
+evaluation.json what `evaluate` found           evaluation.npz  every episode behind it
 """
 
 import contextlib
@@ -43,9 +43,10 @@ def train(config: Config, folder: pathlib.Path) -> bool:
     checkpoints = checkpoint.Checkpoints(folder / "checkpoints", keep=config.run.keep)
     best = checkpoint.Checkpoints(folder / "best", keep=1)
     try:
-        with progress.Progress(
-            config.iterations, config.iteration_steps * len(built.lanes)
-        ) as view, _stop_on_signal() as stopped:
+        with (
+            progress.Progress(config.iterations, config.iteration_steps * len(built.lanes)) as view,
+            _stop_on_signal() as stopped,
+        ):
             return _loop(config, folder, built, checkpoints, best, view, stopped)
     finally:
         checkpoints.close()

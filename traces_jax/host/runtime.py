@@ -9,7 +9,17 @@ from importlib import metadata
 import jax
 
 _PACKAGES = (
-    "jax", "jaxlib", "flax", "optax", "brax", "mujoco", "mujoco-mjx", "chex", "orbax-checkpoint", "distrax", "numpy"
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "brax",
+    "mujoco",
+    "mujoco-mjx",
+    "chex",
+    "orbax-checkpoint",
+    "distrax",
+    "numpy",
 )
 
 

@@ -32,7 +32,7 @@ class Model:
     reads_frame: bool
 
     def load(self) -> mujoco.MjModel:
-        """Compiles the MJCF. Diverging states must reach us as non-finite numbers, so MuJoCo may not reset them itself."""
+        """Compiles the MJCF. A diverging state must reach us as non-finite numbers: MuJoCo may not reset it itself."""
         model = mujoco.MjModel.from_xml_path(str(self.path))
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
         return model
@@ -46,7 +46,8 @@ class PhysicsState:
       qpos: [nq] generalised positions.
       qvel: [nv] generalised velocities.
       xpos: [3] world position of the base body as the engine leaves it after a step: the kinematics of the last
-        integrator stage, which is what the original tasks read. Exact at reset; after a step only for models that read it.
+        integrator stage, which is what the original tasks read. Exact at reset; set after a step only for models
+        that read it.
       memory: what the simulator itself carries between steps (warm start, full precision); opaque.
     """
 
@@ -105,7 +106,7 @@ class RootFrame:
 
     def position(self, qpos: jax.Array) -> jax.Array:
         """qpos: [nq]. Returns [3]."""
-        return self._offset.astype(np.float32) + self._matrix.astype(np.float32) @ qpos
+        return jnp.asarray(self._offset, jnp.float32) + jnp.asarray(self._matrix, jnp.float32) @ qpos
 
     def velocity(self, qvel: jax.Array) -> jax.Array:
         """Linear velocity of the body's origin. qvel: [nv]. Returns [3]."""

@@ -31,14 +31,18 @@ class _Extension(ctypes.Structure):
 
 class _Version(ctypes.Structure):
     _fields_ = [
-        ("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p),
-        ("major", ctypes.c_int), ("minor", ctypes.c_int),
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("major", ctypes.c_int),
+        ("minor", ctypes.c_int),
     ]
 
 
 class _Metadata(ctypes.Structure):
     _fields_ = [
-        ("struct_size", ctypes.c_size_t), ("version", _Version), ("traits", ctypes.c_uint32),
+        ("struct_size", ctypes.c_size_t),
+        ("version", _Version),
+        ("traits", ctypes.c_uint32),
         ("state_type_id", ctypes.c_int64),
     ]
 
@@ -49,15 +53,22 @@ class _MetadataExtension(ctypes.Structure):
 
 class _Buffer(ctypes.Structure):
     _fields_ = [
-        ("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p), ("dtype", ctypes.c_int),
-        ("data", ctypes.c_void_p), ("rank", ctypes.c_int64), ("dims", ctypes.POINTER(ctypes.c_int64)),
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("dtype", ctypes.c_int),
+        ("data", ctypes.c_void_p),
+        ("rank", ctypes.c_int64),
+        ("dims", ctypes.POINTER(ctypes.c_int64)),
     ]
 
 
 class _Buffers(ctypes.Structure):
     _fields_ = [
-        ("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p), ("size", ctypes.c_int64),
-        ("types", ctypes.c_void_p), ("items", ctypes.POINTER(ctypes.POINTER(_Buffer))),
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("size", ctypes.c_int64),
+        ("types", ctypes.c_void_p),
+        ("items", ctypes.POINTER(ctypes.POINTER(_Buffer))),
     ]
 
 
@@ -67,14 +78,20 @@ class _Scalar(ctypes.Structure):
 
 class _Attributes(ctypes.Structure):
     _fields_ = [
-        ("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p), ("size", ctypes.c_int64),
-        ("types", ctypes.c_void_p), ("names", ctypes.c_void_p), ("items", ctypes.POINTER(ctypes.POINTER(_Scalar))),
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("size", ctypes.c_int64),
+        ("types", ctypes.c_void_p),
+        ("names", ctypes.c_void_p),
+        ("items", ctypes.POINTER(ctypes.POINTER(_Scalar))),
     ]
 
 
 class _ErrorArguments(ctypes.Structure):
     _fields_ = [
-        ("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p), ("message", ctypes.c_char_p),
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("message", ctypes.c_char_p),
         ("code", ctypes.c_int),
     ]
 
@@ -84,16 +101,25 @@ _CreateError = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_ErrorArguments)
 
 class _Api(ctypes.Structure):
     _fields_ = [
-        ("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p), ("version", _Version),
-        ("internal", ctypes.c_void_p), ("create_error", _CreateError),
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("version", _Version),
+        ("internal", ctypes.c_void_p),
+        ("create_error", _CreateError),
     ]
 
 
 class _CallFrame(ctypes.Structure):
     _fields_ = [
-        ("struct_size", ctypes.c_size_t), ("extension", ctypes.POINTER(_Extension)), ("api", ctypes.POINTER(_Api)),
-        ("context", ctypes.c_void_p), ("stage", ctypes.c_int), ("arguments", _Buffers), ("results", _Buffers),
-        ("attributes", _Attributes), ("future", ctypes.c_void_p),
+        ("struct_size", ctypes.c_size_t),
+        ("extension", ctypes.POINTER(_Extension)),
+        ("api", ctypes.POINTER(_Api)),
+        ("context", ctypes.c_void_p),
+        ("stage", ctypes.c_int),
+        ("arguments", _Buffers),
+        ("results", _Buffers),
+        ("attributes", _Attributes),
+        ("future", ctypes.c_void_p),
     ]
 
 
@@ -134,7 +160,8 @@ def _rows(buffer: _Buffer) -> np.ndarray:
     """The buffer as [rows, words], without a copy."""
     shape = buffer.dims[: buffer.rank]
     count = int(np.prod(shape, dtype=np.int64))
-    return np.frombuffer((ctypes.c_uint32 * count).from_address(buffer.data), np.uint32).reshape(-1, shape[-1])
+    words = (ctypes.c_uint32 * count).from_address(buffer.data)
+    return np.frombuffer(memoryview(words), np.uint32).reshape(-1, shape[-1])
 
 
 def _execute(frame: _CallFrame) -> None:

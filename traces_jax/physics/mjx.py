@@ -1,9 +1,14 @@
 """MJX, MuJoCo in JAX: the room for GPUs and TPUs; pure and differentiable, slow on CPUs."""
 
+import contextlib
+from collections.abc import Iterator
+
 import jax
 import jax.numpy as jnp
+import mujoco
 from jax import lax
 from mujoco import mjx
+from mujoco.mjx._src import collision_driver, collision_primitive
 
 from traces_jax.physics import base
 
@@ -34,7 +39,42 @@ class MjxPhysics:
     def step(self, state: base.PhysicsState, control: jax.Array) -> base.PhysicsState:
         """control: [nu], held for one environment step."""
         data = self._template.replace(qpos=state.qpos, qvel=state.qvel, qacc_warmstart=state.memory, ctrl=control)
-        data = lax.fori_loop(0, self._frame_skip, lambda _, data: mjx.step(self._model, data), data)
-        return base.PhysicsState(
-            qpos=data.qpos, qvel=data.qvel, xpos=data.xpos[self._base], memory=data.qacc_warmstart
-        )
+        with _capsule_frames_as_in_c():
+            data = lax.fori_loop(0, self._frame_skip, lambda _, data: mjx.step(self._model, data), data)
+        return base.PhysicsState(qpos=data.qpos, qvel=data.qvel, xpos=data.xpos[self._base], memory=data.qacc_warmstart)
+
+
+@contextlib.contextmanager
+def _capsule_frames_as_in_c() -> Iterator[None]:
+    """While a step is traced, contacts of capsules with planes get the tangents that MuJoCo's C engine gives them.
+
+    MJX turns the tangents to fixed axes when a capsule stands steeper than 60 degrees. The friction pyramid turns with
+    them: the Ant then settles 7 cm lower than in C, in float64 too. MJX offers no setting, so its table of collision
+    functions is changed for the time of the tracing and put back.
+    """
+    table = collision_driver._COLLISION_FUNC
+    pair = (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_CAPSULE)
+    key = next(known for known in table if tuple(map(int, known)) == tuple(map(int, pair)))
+    original = table[key]
+    table[key] = _plane_capsule
+    try:
+        yield
+    finally:
+        table[key] = original
+
+
+@collision_primitive.collider(ncon=2)
+def _plane_capsule(plane, capsule):
+    """Contacts of both ends: distance [2], position [2, 3], frame [2, 3, 3]; the first tangent follows the axis."""
+    normal, axis = plane.mat[:, 2], capsule.mat[:, 2]
+    along = axis - normal * jnp.dot(normal, axis)
+    length = jnp.linalg.norm(along)
+    # An upright capsule has no direction along the plane; any tangent will do.
+    upright = length < 1e-6
+    tangent = jnp.where(upright, jnp.array([0.0, 1.0, 0.0]), along / jnp.where(upright, 1.0, length))
+    frame = jnp.stack([normal, tangent, jnp.cross(normal, tangent)])
+    ends = capsule.pos + jnp.array([[1.0], [-1.0]]) * axis * capsule.size[1]
+    distance = (ends - plane.pos) @ normal - capsule.size[0]
+    # A contact lies halfway between the two surfaces.
+    position = ends - normal * (capsule.size[0] + 0.5 * distance)[:, None]
+    return distance, position, jnp.stack([frame, frame])

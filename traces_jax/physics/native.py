@@ -73,9 +73,7 @@ class NativePhysics:
         packed = jnp.concatenate([state.memory, _bits(control)])
         out = host_call.call(self._number, packed, self._memory + nq + nv + 3)
         memory, numbers = out[: self._memory], lax.bitcast_convert_type(out[self._memory :], jnp.float32)
-        return base.PhysicsState(
-            qpos=numbers[:nq], qvel=numbers[nq : nq + nv], xpos=numbers[nq + nv :], memory=memory
-        )
+        return base.PhysicsState(qpos=numbers[:nq], qvel=numbers[nq : nq + nv], xpos=numbers[nq + nv :], memory=memory)
 
     def _step(self, packed: np.ndarray, out: np.ndarray) -> None:
         """Host side. packed, out: [rows, words]."""

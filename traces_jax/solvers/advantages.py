@@ -7,8 +7,14 @@ from jax import lax
 
 
 def gae(
-    reward: jax.Array, value: jax.Array, next_value: jax.Array, terminated: jax.Array, truncated: jax.Array,
-    *, gamma: jax.Array | float, decay: jax.Array | float
+    reward: jax.Array,
+    value: jax.Array,
+    next_value: jax.Array,
+    terminated: jax.Array,
+    truncated: jax.Array,
+    *,
+    gamma: jax.Array | float,
+    decay: jax.Array | float,
 ) -> tuple[jax.Array, jax.Array]:
     """Advantages and value targets.
 

@@ -1,5 +1,7 @@
 """PPO: clipped policy updates and critic regression in minibatches, until the policy has moved far enough."""
 
+import dataclasses
+import typing
 from collections.abc import Callable
 
 import chex
@@ -12,6 +14,9 @@ from jax import lax
 from traces_jax import distributions
 from traces_jax.config import PPOConfig
 from traces_jax.networks import Critic, GaussianActor
+
+# A traced number: an array inside the program, a plain float in tests.
+Number = jax.Array | float
 
 
 @flax.struct.dataclass
@@ -43,12 +48,20 @@ class Samples:
     cost_target: jax.Array
 
 
-@flax.struct.dataclass
+@dataclasses.dataclass(frozen=True)
 class Modules:
-    """The flax modules, static."""
+    """The networks' shapes and how to apply them."""
 
-    actor: GaussianActor = flax.struct.field(pytree_node=False)
-    critic: Critic = flax.struct.field(pytree_node=False)
+    actor: GaussianActor
+    critic: Critic
+
+    def policy(self, params: chex.ArrayTree, observation: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Mean [..., A] and log standard deviation [A] for observations [..., O]."""
+        return typing.cast(tuple[jax.Array, jax.Array], self.actor.apply(params, observation))
+
+    def value(self, params: chex.ArrayTree, observation: jax.Array) -> jax.Array:
+        """Values [...] of observations [..., O]."""
+        return typing.cast(jax.Array, self.critic.apply(params, observation))
 
 
 def init(modules: Modules, key: jax.Array, observation_size: int) -> Agent:
@@ -63,7 +76,7 @@ def init(modules: Modules, key: jax.Array, observation_size: int) -> Agent:
     return Agent(actor=_train(actor), reward_critic=_train(reward_critic), cost_critic=_train(cost_critic))
 
 
-def clipped_loss(log_prob: jax.Array, old_log_prob: jax.Array, advantage: jax.Array, clip: jax.Array) -> jax.Array:
+def clipped_loss(log_prob: jax.Array, old_log_prob: jax.Array, advantage: jax.Array, clip: Number) -> jax.Array:
     """The clipped surrogate, negated. All arrays: [N]. Returns a scalar."""
     chex.assert_rank([log_prob, old_log_prob, advantage], 1)
     ratio = jnp.exp(log_prob - old_log_prob)
@@ -77,27 +90,27 @@ def critic_loss(value: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def update(
-    modules: Modules, agent: Agent, samples: Samples, key: jax.Array, *, ppo: PPOConfig, actor_lr: jax.Array
+    modules: Modules, agent: Agent, samples: Samples, key: jax.Array, *, ppo: PPOConfig, actor_lr: Number
 ) -> tuple[Agent, dict[str, jax.Array]]:
     """Up to `ppo.passes` passes over the samples; stops after the pass in which KL(old || new) exceeds the target.
 
     key: for shuffling, consumed. Returns the new agent and scalars.
     """
     count = samples.advantage.shape[0]
-    old_mean, old_log_std = modules.actor.apply(agent.actor.params, samples.observation)
+    old_mean, old_log_std = modules.policy(agent.actor.params, samples.observation)
 
     def actor_loss(params, batch: Samples):
-        mean, log_std = modules.actor.apply(params, batch.observation)
+        mean, log_std = modules.policy(params, batch.observation)
         log_prob = distributions.log_prob(mean, log_std, batch.action)
         surrogate = clipped_loss(log_prob, batch.log_prob, batch.advantage, ppo.clip)
         return surrogate - ppo.entropy * distributions.entropy(log_std), surrogate
 
     def reward_critic_loss(params, batch: Samples):
-        loss = critic_loss(modules.critic.apply(params, batch.observation), batch.reward_target)
+        loss = critic_loss(modules.value(params, batch.observation), batch.reward_target)
         return loss + ppo.reward_critic_l2 * _squares(params), loss
 
     def cost_critic_loss(params, batch: Samples):
-        loss = critic_loss(modules.critic.apply(params, batch.observation), batch.cost_target)
+        loss = critic_loss(modules.value(params, batch.observation), batch.cost_target)
         return loss + ppo.cost_critic_l2 * _squares(params), loss
 
     def minibatch_step(agent: Agent, batch: Samples):
@@ -113,7 +126,7 @@ def update(
         order = jax.random.permutation(jax.random.fold_in(key, carry.index), count)
         batches = jax.tree.map(lambda x: x[order].reshape(-1, ppo.minibatch, *x.shape[1:]), samples)
         agent, losses = lax.scan(minibatch_step, carry.agent, batches)
-        mean, log_std = modules.actor.apply(agent.actor.params, samples.observation)
+        mean, log_std = modules.policy(agent.actor.params, samples.observation)
         return _Pass(
             index=carry.index + 1,
             agent=agent,
@@ -124,7 +137,7 @@ def update(
     nothing = {name: jnp.zeros(()) for name in ("actor", "reward_critic", "cost_critic")}
     start = _Pass(index=jnp.zeros((), jnp.int32), agent=agent, kl=jnp.zeros(()), losses=nothing)
     end = lax.while_loop(lambda carry: (carry.index < ppo.passes) & (carry.kl <= ppo.target_kl), one_pass, start)
-    _, log_std = modules.actor.apply(end.agent.actor.params, samples.observation[0])
+    _, log_std = modules.policy(end.agent.actor.params, samples.observation[0])
     scalars = {
         "ppo/passes": end.index.astype(jnp.float32),
         "ppo/kl": end.kl,
@@ -147,11 +160,11 @@ def _train(params: chex.ArrayTree) -> Trained:
 
 
 def _descend(
-    network: Trained, loss: Callable, batch: Samples, lr: jax.Array, max_grad_norm: jax.Array
+    network: Trained, loss: Callable, batch: Samples, lr: Number, max_grad_norm: Number
 ) -> tuple[Trained, jax.Array]:
     """One Adam step on a gradient of bounded norm. Returns the network and the loss without penalties."""
     gradient, reported = jax.grad(loss, has_aux=True)(network.params, batch)
-    scale = jnp.minimum(1.0, max_grad_norm / (optax.global_norm(gradient) + 1e-6))
+    scale = jnp.minimum(1.0, max_grad_norm / (optax.tree.norm(gradient) + 1e-6))
     gradient = jax.tree.map(lambda g: g * scale, gradient)
     step, optimizer = optax.scale_by_adam().update(gradient, network.optimizer)
     params = jax.tree.map(lambda p, s: p - lr * s, network.params, step)
@@ -159,4 +172,4 @@ def _descend(
 
 
 def _squares(params: chex.ArrayTree) -> jax.Array:
-    return sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params))
+    return jnp.asarray(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params)))

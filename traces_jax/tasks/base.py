@@ -65,7 +65,7 @@ class PhysicsTask(Task):
 
     @property
     def nominal(self) -> tuple[jax.Array, jax.Array]:
-        """qpos [nq] and qvel [nv] of the start without noise."""
+        """Qpos [nq] and qvel [nv] of the start without noise."""
         model = self.physics.mj_model
         return jnp.asarray(model.qpos0, jnp.float32), jnp.zeros((model.nv,), jnp.float32)
 
@@ -84,8 +84,15 @@ def initial_info() -> dict[str, jax.Array]:
 
 
 def finish(
-    state: State, pipeline: physics.PhysicsState, observation: jax.Array, *, reward: jax.Array, cost: jax.Array,
-    terminated: jax.Array, horizon: int, metrics: dict[str, jax.Array]
+    state: State,
+    pipeline: physics.PhysicsState,
+    observation: jax.Array,
+    *,
+    reward: jax.Array,
+    cost: jax.Array,
+    terminated: jax.Array,
+    horizon: int,
+    metrics: dict[str, jax.Array],
 ) -> State:
     """Closes a step: counts it, applies the clock, and turns a non-finite simulator state into a counted end.
 

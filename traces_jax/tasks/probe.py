@@ -1,9 +1,9 @@
 """Tasks with answers known on paper, small enough to train in a test.
 
-  ProbeConstant     one step, reward 1: the value of every state is 1.
-  ProbeDiscount     two steps, reward 1 at the end: the value is gamma, then 1.
-  ProbeObservation  one step, the observation is +1 or -1 and the reward is 1 - (action - observation / 2)^2.
-  ProbeBudget       ten steps, reward and cost both equal the action clipped to [0, 1]: the best return is the limit.
+ProbeConstant     one step, reward 1: the value of every state is 1.
+ProbeDiscount     two steps, reward 1 at the end: the value is gamma, then 1.
+ProbeObservation  one step, the observation is +1 or -1 and the reward is 1 - (action - observation / 2)^2.
+ProbeBudget       ten steps, reward and cost both equal the action clipped to [0, 1]: the best return is the limit.
 """
 
 import jax
@@ -37,8 +37,14 @@ class _Probe(base.Task):
         observation, reward, cost = self._advance(state, action)
         ended = state.info["steps"] + 1 >= self.horizon if self.terminates else jnp.zeros((), bool)
         return base.finish(
-            state, state.pipeline_state.replace(qpos=observation), observation, reward=reward, cost=cost,
-            terminated=jnp.asarray(ended), horizon=self.horizon, metrics={},
+            state,
+            state.pipeline_state.replace(qpos=observation),
+            observation,
+            reward=reward,
+            cost=cost,
+            terminated=jnp.asarray(ended),
+            horizon=self.horizon,
+            metrics={},
         )
 
     terminates = True

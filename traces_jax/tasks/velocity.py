@@ -31,7 +31,7 @@ class Robot:
         (signed speed, read from qpos).
       velocity_clip: bound on observed velocities.
       position_noise: half width of the uniform start noise on qpos.
-      velocity_noise: scale of the start noise on qvel; normal for a free or unclipped robot, uniform otherwise.
+      velocity_noise: scale of the start noise on qvel.
       normal_velocity_noise: whether qvel noise is normal or uniform.
       height: qpos index of the height and its healthy range.
       pitch_limit: bound on |pitch|, for robots that can tip.
@@ -56,23 +56,60 @@ class Robot:
 
 
 ANT = Robot(
-    model="ant.xml", frame_skip=5, speed_limit=2.6222, control_cost=0.5, alive_bonus=1.0, free_base=True,
-    velocity_clip=math.inf, position_noise=0.1, velocity_noise=0.1, normal_velocity_noise=True,
-    height=(2, 0.2, 1.0), strict=False,
+    model="ant.xml",
+    frame_skip=5,
+    speed_limit=2.6222,
+    control_cost=0.5,
+    alive_bonus=1.0,
+    free_base=True,
+    velocity_clip=math.inf,
+    position_noise=0.1,
+    velocity_noise=0.1,
+    normal_velocity_noise=True,
+    height=(2, 0.2, 1.0),
+    strict=False,
 )
 HALF_CHEETAH = Robot(
-    model="half_cheetah.xml", frame_skip=5, speed_limit=3.2096, control_cost=0.1, alive_bonus=0.0, free_base=False,
-    velocity_clip=math.inf, position_noise=0.1, velocity_noise=0.1, normal_velocity_noise=True, height=None,
+    model="half_cheetah.xml",
+    frame_skip=5,
+    speed_limit=3.2096,
+    control_cost=0.1,
+    alive_bonus=0.0,
+    free_base=False,
+    velocity_clip=math.inf,
+    position_noise=0.1,
+    velocity_noise=0.1,
+    normal_velocity_noise=True,
+    height=None,
 )
 HOPPER = Robot(
-    model="hopper.xml", frame_skip=4, speed_limit=0.7402, control_cost=1e-3, alive_bonus=1.0, free_base=False,
-    velocity_clip=10.0, position_noise=0.005, velocity_noise=0.005, normal_velocity_noise=False,
-    height=(1, 0.7, math.inf), pitch_limit=0.2, state_limit=100.0,
+    model="hopper.xml",
+    frame_skip=4,
+    speed_limit=0.7402,
+    control_cost=1e-3,
+    alive_bonus=1.0,
+    free_base=False,
+    velocity_clip=10.0,
+    position_noise=0.005,
+    velocity_noise=0.005,
+    normal_velocity_noise=False,
+    height=(1, 0.7, math.inf),
+    pitch_limit=0.2,
+    state_limit=100.0,
 )
 WALKER2D = Robot(
-    model="walker2d.xml", frame_skip=4, speed_limit=2.3415, control_cost=1e-3, alive_bonus=1.0, free_base=False,
-    velocity_clip=10.0, position_noise=0.005, velocity_noise=0.005, normal_velocity_noise=False,
-    height=(1, 0.8, 2.0), pitch_limit=1.0,
+    model="walker2d.xml",
+    frame_skip=4,
+    speed_limit=2.3415,
+    control_cost=1e-3,
+    alive_bonus=1.0,
+    free_base=False,
+    velocity_clip=10.0,
+    position_noise=0.005,
+    velocity_noise=0.005,
+    normal_velocity_noise=False,
+    height=(1, 0.8, 2.0),
+    pitch_limit=1.0,
 )
 
 
@@ -115,8 +152,12 @@ class Velocity(base.PhysicsTask):
         pipeline = self.physics.reset(qpos, qvel)
         zero = jnp.zeros((), jnp.float32)
         return base.State(
-            pipeline_state=pipeline, obs=self._observe(pipeline), reward=zero, done=zero,
-            metrics={"speed": zero, "healthy": zero}, info=base.initial_info(),
+            pipeline_state=pipeline,
+            obs=self._observe(pipeline),
+            reward=zero,
+            done=zero,
+            metrics={"speed": zero, "healthy": zero},
+            info=base.initial_info(),
         )
 
     def step(self, state: base.State, action: jax.Array) -> base.State:
@@ -152,10 +193,8 @@ class Velocity(base.PhysicsTask):
             return jnp.ones((), bool)
         index, low, high = robot.height
         height = pipeline.qpos[index]
-        if robot.strict:
-            healthy = (low < height) & (height < high)
-        else:
-            healthy = (low <= height) & (height <= high)
+        inside = (low < height) & (height < high)
+        healthy = inside if robot.strict else inside | (height == low) | (height == high)
         if math.isfinite(robot.pitch_limit):
             healthy &= jnp.abs(pipeline.qpos[2]) < robot.pitch_limit
         if math.isfinite(robot.state_limit):

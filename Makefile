@@ -1,0 +1,33 @@
+# Everything a newcomer needs: Python >= 3.11 and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help train test lint bench clean
+
+help:  ## Show this list.
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python >= 3.11 is needed, {v[0]}.{v[1]} found; set PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+train: $(STAMP)  ## Install, train a small default, print a result table.
+	$(BIN)/python -m traces_jax.train --config experiments/quick.py
+
+test: $(STAMP)  ## Install, run all tests.
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+lint: $(STAMP)  ## Check style and types.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP)  ## Print the speed table.
+	$(BIN)/python -m benchmarks.speed
+
+clean:  ## Remove the virtual environment and caches; runs/ stays.
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

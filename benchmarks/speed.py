@@ -1,0 +1,171 @@
+"""The speed table: every rate as a ratio to MuJoCo's own stepping, measured in the same run.
+
+  make bench                                   all rows, about ten minutes
+  python -m benchmarks.speed --only rollout    one group
+
+Ours and raw stepping are timed in turns on the same number of environments and cores, raw stepping on the very
+actions the policy took, and the median of the ratios is reported: a shared machine may change speed under us, but
+less so between two neighbours.
+"""
+
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+import jax
+import mujoco
+import mujoco.rollout
+import numpy as np
+import rich.console
+import rich.table
+from absl import flags
+
+from traces_jax import config as config_lib
+from traces_jax import tasks
+from traces_jax.host import build as build_lib
+from traces_jax.host import cli, runtime
+
+_ONLY = flags.DEFINE_enum("only", "all", ["all", "rollout", "training", "start", "memory"], "Rows to measure.")
+_TASK = flags.DEFINE_string("task", "SafetyAntVelocity-v1", "Task of all rows.")
+_REPEATS = flags.DEFINE_integer("repeats", 5, "Measurements of each ratio.")
+_WARM_UP = flags.DEFINE_integer("warm_up", 5, "Training iterations before training is timed.")
+
+Row = tuple[str, str, str]
+
+
+def main() -> int:
+    """The command line."""
+    runtime.setup()
+    groups: dict[str, Callable[[], list[Row]]] = {
+        "rollout": lambda: [_rate("rollout alone, 1 seed", 1, learn=False, aim=">= 0.80")],
+        "training": lambda: [
+            _rate("training, 1 seed", 1, learn=True, aim=">= 0.50"),
+            _rate("training, 8 seeds", 8, learn=True, aim=">= 0.50"),
+        ],
+        "start": _start,
+        "memory": _memory,
+    }
+    table = rich.table.Table(title=f"{_TASK.value} on {runtime.core_count()} CPU cores")
+    for column in ("what", "measured", "aim"):
+        table.add_column(column)
+    for name, measure in groups.items():
+        if _ONLY.value in ("all", name):
+            for row in measure():
+                print("  ".join(row), flush=True)
+                table.add_row(*row)
+    rich.console.Console(width=120).print(table)
+    return cli.OK
+
+
+def _rate(what: str, seeds: int, *, learn: bool, aim: str) -> Row:
+    """Steps per second of whole iterations, or of their rollouts alone, over raw stepping."""
+    config = config_lib.from_dict(config_lib.make(task=_TASK.value, physics="native", seeds=seeds).to_dict())
+    built = build_lib.build(config)
+    program = built.program
+    collect = jax.jit(program.map_lanes(lambda settings, state: program.learner.collect(settings, state, 0)[1].action))
+    raw = _raw(built, np.asarray(collect(program.settings, program.init())))
+    state = program.init()
+    index = 0
+    if learn:
+        for index in range(_WARM_UP.value):
+            state, _ = program.chunk(state, index)
+            jax.block_until_ready(state)
+    else:
+        jax.block_until_ready(collect(program.settings, state))
+    ratios, rates = [], []
+    for _ in range(_REPEATS.value):
+        begin = time.perf_counter()
+        if learn:
+            index += 1
+            state, _ = program.chunk(state, index)
+            jax.block_until_ready(state)
+        else:
+            jax.block_until_ready(collect(program.settings, state))
+        ours = time.perf_counter() - begin
+        # Half of raw stepping before, half after would be fairer still; a neighbour on one side is what we take.
+        ratios.append(raw() / ours)
+        rates.append(seeds * config.iteration_steps / ours)
+    low, high = min(ratios), max(ratios)
+    return (
+        what,
+        f"{statistics.median(ratios):.2f} ({low:.2f} to {high:.2f}), {statistics.median(rates):,.0f} steps/s",
+        f"{aim} of raw",
+    )
+
+
+def _raw(built: build_lib.Built, actions: np.ndarray) -> Callable[[], float]:
+    """Seconds that `mujoco.rollout` needs on all cores for actions [S, T, B, A] from random starts."""
+    task = built.task
+    assert isinstance(task, tasks.PhysicsTask)
+    physics = task.physics
+    model = physics.mj_model
+    repeat = round(physics.environment_seconds / model.opt.timestep)
+    seeds, steps, count, size = actions.shape
+    starts = jax.vmap(task.reset)(jax.random.split(jax.random.key(0), seeds * count)).pipeline_state
+    initial = np.concatenate([np.zeros((seeds * count, 1)), starts.qpos, starts.qvel], axis=1, dtype=np.float64)
+    held = np.clip(np.moveaxis(actions, 2, 1).reshape(seeds * count, steps, size), -1.0, 1.0).astype(np.float64)
+    held = np.repeat(held, repeat, axis=1)
+    data = [mujoco.MjData(model) for _ in range(runtime.core_count())]
+    pool = mujoco.rollout.Rollout(nthread=len(data))
+
+    def seconds() -> float:
+        begin = time.perf_counter()
+        pool.rollout(model, data, initial, held)
+        return time.perf_counter() - begin
+
+    return seconds
+
+
+def _start() -> list[Row]:
+    """Seconds from starting Python to the end of the first iteration, without and with a filled cache."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, aim in (("cold", "<= 30 s"), ("cached", "<= 10 s")):
+            seconds, ready = _first_iteration(pathlib.Path(folder), name)
+            text = f"{seconds:.1f} s, of which the iteration itself {seconds - ready:.1f} s"
+            rows.append((f"first iteration, {name}", text, aim))
+    return rows
+
+
+def _first_iteration(folder: pathlib.Path, name: str) -> tuple[float, float]:
+    """Starts a real run of two iterations; the second tells how long the first one's own work took."""
+    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(folder / "cache")}
+    run_dir = folder / name
+    command = [
+        sys.executable, "-m", "traces_jax.train", "--config", "experiments/ant.py", f"--config.task={_TASK.value}",
+        "--config.physics=native", "--config.steps=40000", "--config.run.evaluation_episodes=0",
+        f"--run_dir={run_dir}",
+    ]  # fmt: skip
+    begin = time.perf_counter()
+    child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    marks: list[float] = []
+    path = run_dir / "metrics.jsonl"
+    while child.poll() is None and len(marks) < 2:
+        if path.exists() and path.read_text().count("\n") > len(marks):
+            marks.append(time.perf_counter() - begin)
+        time.sleep(0.005)
+    child.wait()
+    return marks[0], marks[0] - (marks[1] - marks[0])
+
+
+def _memory() -> list[Row]:
+    """Peak resident memory of a run of two iterations with 8 seeds."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            sys.executable, "-m", "traces_jax.train", "--config", "experiments/ant.py",
+            f"--config.task={_TASK.value}", "--config.physics=native", "--config.seeds=8", "--config.steps=40000",
+            f"--run_dir={folder}/run",
+        ]  # fmt: skip
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+            _, _, usage = os.wait4(child.pid, 0)
+            child.returncode = 0
+    return [("peak memory, 8 seeds", f"{usage.ru_maxrss / 1024**2:.2f} GB", "<= 3 GB")]
+
+
+if __name__ == "__main__":
+    cli.run(main)
