@@ -130,7 +130,7 @@ def test_sentence(tree, expected):
 
 @pytest.mark.parametrize("path", ["ppo.passes", "environment.count", "task"])
 def test_a_sweep_cannot_vary_what_shapes_the_program(path):
-    assert f"field that a sweep can vary {path!r} does not exist" in sentence({"sweep": f"{path}=1,2"})
+    assert f"sweep of {path} is not right: it shapes the program" in sentence({"sweep": f"{path}=1,2"})
 
 
 def test_an_experiment_file_with_an_unknown_field_fails_where_it_is_written():
@@ -268,3 +268,19 @@ def test_an_experiment_says_only_what_differs(path):
     config = config_lib.from_dict(module.get_config().to_dict())
     differing = [name for name in FIELDS if operator.attrgetter(name)(config) != operator.attrgetter(name)(Config())]
     assert len(differing) <= 6, differing
+
+
+@pytest.mark.parametrize("seed", [2**32, 2**63])
+def test_seeds_whose_keys_would_repeat_are_refused(seed):
+    assert "seeds must stay below 4294967296" in sentence({"seed": seed})
+
+
+def test_a_group_is_not_a_value():
+    with pytest.raises(config_lib.ConfigError, match="ppo=3 is not right: it is a group"):
+        config_lib.make(ppo=3)
+
+
+def test_lanes_never_share_a_name():
+    assert "the same value twice" in sentence({"sweep": "ppo.clip=0.1,0.10"})
+    names = [lane.name for lane in config_lib.lanes(config_lib.from_dict({"sweep": "ppo.clip=0.1,0.10000001"}))]
+    assert len(set(names)) == 2

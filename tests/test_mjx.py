@@ -12,11 +12,13 @@ from mujoco.mjx._src import collision_driver
 
 from traces_jax import tasks
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 GOLDENS = json.loads((pathlib.Path(__file__).parent / "goldens/velocity.json").read_text())
 
 
 def replay(name: str, backend: str, actions: np.ndarray):
-    """qpos [T, nq], qvel [T, nv] from the nominal start."""
+    """Qpos [T, nq], qvel [T, nv] from the nominal start."""
     task = tasks.make(name, backend=backend)
     start = task.reset_to(*task.nominal)
 
@@ -35,7 +37,7 @@ def test_ant_follows_the_original_through_the_impact():
     for step, tolerance in ((3, 1e-4), (10, 1e-3)):
         np.testing.assert_allclose(qpos[step - 1], states[str(step)]["qpos"], atol=tolerance)
         np.testing.assert_allclose(qvel[step - 1], states[str(step)]["qvel"], atol=10 * tolerance)
-    assert collision_driver._COLLISION_FUNC == table  # MJX itself is left as it was
+    assert table == collision_driver._COLLISION_FUNC  # MJX itself is left as it was
 
 
 def test_hopper_agrees_with_native_over_an_iteration():
@@ -55,7 +57,7 @@ def test_training_end_to_end(backend, results={}):  # noqa: B006  the two runs a
         task="SafetyHopperVelocity-v1", physics=backend, steps=80, environment={"count": 2, "steps": 20},
         ppo={"minibatch": 20, "passes": 2}, policy={"hidden": (8,)}, critic={"hidden": (8,)},
     )  # fmt: skip
-    _, state, rows = train(config)
+    _, _, rows = train(config)
     assert np.all(rows["finite"] == 1) and np.all(rows["environment/broken"] == 0)
     results[backend] = {name: values[:, 0] for name, values in rows.items()}
     if len(results) == 2:

@@ -289,11 +289,11 @@ def test_every_sample_is_used_once_in_a_pass(monkeypatch):
 # --- In the learner ------------------------------------------------------------------------------------------------
 
 
-def small_learner(**ppo_settings):
+def small_learner(task="ProbeObservation", steps=2, ppo=None, **changes):
     """A learner of one lane on one device. Observations are normalised, so that a wrong choice of statistics shows."""
     config = make_config(
-        task="ProbeObservation", steps=16, environment={"count": 2, "steps": 2}, policy={"hidden": (4,)},
-        critic={"hidden": (4,)}, ppo={"minibatch": 2, "passes": 1, **ppo_settings},
+        task=task, steps=4 * 2 * steps, environment={"count": 2, "steps": steps}, policy={"hidden": (4,)},
+        critic={"hidden": (4,)}, ppo={"minibatch": 2, "passes": 1} | (ppo or {}), **changes,
     )  # fmt: skip
     built = learner.make(config, tasks.make(config.task), environments=learner.Spread(), one_lane_at_a_time=False)
     return config, built, jax.jit(built.init)(config, jax.random.key(3))
@@ -328,11 +328,62 @@ def test_first_ratio_is_one():
     np.testing.assert_allclose(samples.log_prob, expected, rtol=1e-4, atol=1e-5)
 
 
+def scaled(statistics, values):
+    """Values [T, B, ...] as a normaliser should scale them, flattened to [T * B, ...]."""
+    std = np.sqrt(statistics.squares / (statistics.count - 1))
+    values = np.clip((values - statistics.mean) / np.maximum(std, 0.01), -5, 5)
+    return values.reshape(-1, *values.shape[2:])
+
+
+@pytest.mark.usefixtures("rows_show_inputs")
+def test_observations_are_scaled_by_the_statistics_they_were_acted_on_with():
+    config, built, state = small_learner()
+    iteration, collect = jax.jit(built.iteration), jax.jit(built.collect)
+    state, _ = iteration(config, state, 0)
+    _, transitions, _ = collect(config, state, 1)
+    after, row = iteration(config, state, 1)
+    old, new = state.normalizers.observation, after.normalizers.observation
+    assert (float(old.count), float(new.count)) == (4.0, 8.0)
+    assert not np.allclose(old.mean, new.mean), "the statistics must differ for this to matter"
+    np.testing.assert_allclose(row["samples"].observation, scaled(old, transitions.observation), rtol=1e-4)
+
+
+@pytest.mark.usefixtures("rows_show_inputs")
+@pytest.mark.parametrize("normalize_costs", [False, True])
+def test_rewards_are_scaled_by_the_newest_statistics_and_costs_if_asked(normalize_costs):
+    """Without discounting, the target of a value is what was earned in the step. ProbeBudget earns what it costs."""
+    config, built, state = small_learner("ProbeBudget", ppo={"gamma": 0.0}, normalize={"costs": normalize_costs})
+    _, transitions, truth = jax.jit(built.collect)(config, state, 0)
+    after, row = jax.jit(built.iteration)(config, state, 0)
+    assert np.std(truth.cost) > 0.1, "steps must differ for scaling to matter"
+    expected = scaled(after.normalizers.reward, transitions.reward)
+    np.testing.assert_allclose(row["samples"].reward_target, expected, rtol=1e-4, atol=1e-5)
+    expected = scaled(after.normalizers.cost, truth.cost) if normalize_costs else truth.cost.reshape(-1)
+    np.testing.assert_allclose(row["samples"].cost_target, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("rows_show_inputs")
+def test_the_advantage_is_mixed_by_the_newest_multiplier():
+    """Reward advantages standardised, cost advantages centred alone, and a multiplier that has seen this iteration."""
+    config, built, state = small_learner(
+        "ProbeBudget", steps=10, ppo={"gamma": 0.0}, lagrange={"cost_limit": 0.0, "initial": 3.0, "lr": 1.0}
+    )
+    _, row = jax.jit(built.iteration)(config, state, 0)
+    # Any cost is above the limit, and Adam's first step is the rate.
+    np.testing.assert_allclose(row["constraint/multiplier"], 4.0, rtol=1e-5)
+    samples, agent = row["samples"], state.agent
+    # Without discounting, an advantage is what was earned beyond the value.
+    reward = samples.reward_target - built.modules.value(agent.reward_critic.params, samples.observation)
+    cost = samples.cost_target - built.modules.value(agent.cost_critic.params, samples.observation)
+    expected = ((reward - reward.mean()) / reward.std() - 4.0 * (cost - cost.mean())) / 5.0
+    np.testing.assert_allclose(samples.advantage, expected, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.usefixtures("rows_show_inputs")
 @pytest.mark.parametrize("decay, expected", [(True, [4e-4, 3e-4, 2e-4, 1e-4]), (False, [4e-4] * 4)])
 def test_actor_rate_falls_linearly_if_asked(decay, expected):
     """Of four iterations the first has the whole rate and the last still a quarter."""
-    config, built, state = small_learner(actor_lr=4e-4, actor_lr_decay=decay)
+    config, built, state = small_learner(ppo={"actor_lr": 4e-4, "actor_lr_decay": decay})
     iteration = jax.jit(built.iteration)
     rates = [float(iteration(config, state, index)[1]["actor_lr"]) for index in range(4)]
     np.testing.assert_allclose(rates, expected, rtol=1e-5)

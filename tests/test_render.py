@@ -129,5 +129,5 @@ def test_missing_graphics_name_the_packages(hopper: tasks.PhysicsTask, monkeypat
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
-    with pytest.raises(errors.UserError, match="apt install libegl1 libgl1 .* or libosmesa6"):
+    with pytest.raises(errors.UserError, match=r"apt install libegl1 libgl1 .* or libosmesa6"):
         render.Painter(hopper.physics.mj_model)

@@ -74,7 +74,7 @@ def fraction(default: float) -> Any:
 def layers(default: tuple[int, ...]) -> Any:
     """Static widths of hidden layers."""
     return static(
-        default, "a tuple of whole numbers above 0", lambda value: all(isinstance(n, int) and n > 0 for n in value)
+        default, "a tuple of whole numbers above 0", lambda value: all(type(n) is int and n > 0 for n in value)
     )
 
 
@@ -256,7 +256,7 @@ def lanes(config: Config) -> list[Lane]:
         changed = config
         for (path, _), value in zip(swept, values, strict=True):
             changed = _replace(changed, path, value)
-        settings_name = " ".join(f"{path}={value:g}" for (path, _), value in zip(swept, values, strict=True))
+        settings_name = " ".join(f"{path}={value!r}" for (path, _), value in zip(swept, values, strict=True))
         for seed in range(config.seed, config.seed + config.seeds):
             result.append(Lane(f"seed={seed} {settings_name}".strip(), seed, changed))
     return result
@@ -275,9 +275,15 @@ def _apply(tree: dict[str, Any], changes: Mapping[str, Any], path: str) -> None:
         if name not in tree:
             raise unknown("field", path + name, [path + known for known in tree])
         if isinstance(tree[name], dict):
+            if not isinstance(value, Mapping):
+                raise _not_a_group(path + name, value)
             _apply(tree[name], value, f"{path}{name}.")
         else:
             tree[name] = value
+
+
+def _not_a_group(path: str, value: Any) -> ConfigError:
+    return ConfigError(f"{path}={value!r} is not right: it is a group of fields, not a value.")
 
 
 def _build(cls: type, tree: Mapping[str, Any], path: str) -> Any:
@@ -292,7 +298,7 @@ def _build(cls: type, tree: Mapping[str, Any], path: str) -> Any:
         value = tree[name]
         if dataclasses.is_dataclass(field.type):
             if not isinstance(value, Mapping):
-                raise ConfigError(f"{path}{name}={value!r} is not right: it is a group of fields, not a value.")
+                raise _not_a_group(path + name, value)
             values[name] = _build(typing.cast(type, field.type), value, f"{path}{name}.")
         else:
             values[name] = _check(field, value, path + name)
@@ -318,6 +324,11 @@ def _check(field: dataclasses.Field, value: Any, path: str) -> Any:
 
 
 def _validate_sizes(config: Config) -> None:
+    if config.seed + config.seeds > 2**32:
+        raise ConfigError(
+            f"seed={config.seed} with seeds={config.seeds} is not right: seeds must stay below {2**32}, "
+            f"where random keys repeat."
+        )
     per_iteration = config.iteration_steps
     product = f"environment.count * environment.steps = {config.environment.count} * {config.environment.steps}"
     if config.steps % per_iteration:
@@ -363,24 +374,33 @@ def _parse_sweep(text: str) -> list[tuple[str, list[float]]]:
             except ValueError:
                 raise ConfigError(f"sweep of {path}: {choice_text.strip()!r} is not a number.") from None
             values.append(_check(_find_traced(path), value, path))
+        if len(set(values)) < len(values):
+            raise ConfigError(f"sweep={text!r} is not right: it gives {path} the same value twice.")
         result.append((path, values))
     return result
 
 
-def _traced_paths(cls: type, path: str = "") -> dict[str, dataclasses.Field]:
+def _paths(cls: type, path: str = "") -> dict[str, dataclasses.Field]:
+    """Every field that holds a value, by its dotted path."""
     found: dict[str, dataclasses.Field] = {}
     for field in dataclasses.fields(cls):
         if dataclasses.is_dataclass(field.type):
-            found |= _traced_paths(typing.cast(type, field.type), f"{path}{field.name}.")
-        elif field.metadata["traced"]:
+            found |= _paths(typing.cast(type, field.type), f"{path}{field.name}.")
+        else:
             found[path + field.name] = field
     return found
 
 
 def _find_traced(path: str) -> dataclasses.Field:
-    paths = _traced_paths(Config)
-    if path not in paths:
-        raise unknown("field that a sweep can vary", path, list(paths))
+    paths = _paths(Config)
+    names = [name for name, field in paths.items() if field.metadata["traced"]]
+    if path in paths and path not in names:
+        raise ConfigError(
+            f"sweep of {path} is not right: it shapes the program and cannot differ between lanes; "
+            f"choose one of {', '.join(names)}."
+        )
+    if path not in names:
+        raise unknown("field that a sweep can vary", path, names)
     return paths[path]
 
 

@@ -143,7 +143,8 @@ class Learner:
         agent, update_scalars = self._update(
             state.agent, samples, stream(state.key, index, Stream.SHUFFLE), config.ppo, jnp.asarray(actor_lr)
         )
-        finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(agent)]))
+        learned = jax.tree.leaves((agent, multiplier, normalizers))
+        finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in learned]))
         row = {
             **episodes.summary(truth, config.lagrange.cost_limit),
             "window/return": window_return,

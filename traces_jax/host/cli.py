@@ -1,6 +1,7 @@
 """Shared manners of the command lines: flags, one-sentence errors, exit codes."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 
@@ -9,6 +10,7 @@ from absl import flags, logging
 from traces_jax.host import errors
 
 OK, BAD_INPUT, STOPPED = 0, 2, 3
+_QUOTES = "\"'"
 
 
 def run(main: Callable[[], int]) -> None:
@@ -35,14 +37,22 @@ def _parse(argv: Sequence[str]) -> None:
     except (flags.Error, KeyError, AttributeError, TypeError, ValueError, OSError, ImportError, SyntaxError) as error:
         if isinstance(error, errors.USER_ERRORS):
             raise
-        raise errors.UserError(_one_line(error)) from None
+        raise errors.UserError(one_line(error)) from None
     if len(rest) > 1:
         raise errors.UserError(f"argument {rest[1]!r} is not a flag; see --help.")
 
 
-def _one_line(error: Exception) -> str:
-    text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
-    return " ".join(text.split()) or type(error).__name__
+def one_line(error: Exception) -> str:
+    """An exception's message as one line; of ml_collections' hints only what a user can act on."""
+    text = str(error.args[0]) if error.args else type(error).__name__
+    hint = re.search(r'Did you mean "(.+?)" instead of "(.+?)"', text)
+    if hint:
+        return f"field {hint[2]!r} does not exist; did you mean {hint[1]!r}?"
+    if isinstance(error, KeyError | AttributeError) and re.fullmatch(r"[\"']*\w+[\"']*", text):
+        return f"field {text.strip(_QUOTES)!r} does not exist; traces_jax/config.py lists all."
+    if isinstance(error, SyntaxError):
+        return f"{error.filename} is not Python: {error.msg}, line {error.lineno}."
+    return " ".join(text.split())
 
 
 def _program() -> str:

@@ -7,6 +7,7 @@ import sys
 from importlib import metadata
 
 import jax
+import mujoco
 
 _PACKAGES = (
     "jax",
@@ -35,6 +36,8 @@ def setup() -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     jax.config.update("jax_default_matmul_precision", "highest")
     jax.config.update("jax_num_cpu_devices", core_count())
+    # MuJoCo would log diverging simulations to a file in the working folder; we count them in the metrics.
+    mujoco.set_mju_user_warning(lambda text: None)
 
 
 def core_count() -> int:

@@ -7,7 +7,7 @@ learner needs beyond Brax lives in `State.info`, float32 scalars all:
   terminated  1 when the episode ended for good (nothing follows)
   truncated   1 when the clock ran out (the state still has a value)
   steps       steps taken in this episode
-  broken      1 when the simulator's state became non-finite; such a step also terminates
+  broken      1 when the simulator's state left all bounds (or is not a number); such a step also terminates
 
 `State.done` is 1 when either end holds. Tasks never reset themselves: `rollout` does, from fresh random states.
 """
@@ -26,6 +26,10 @@ with contextlib.redirect_stdout(io.StringIO()):
     from brax.envs.base import Env, State
 
 __all__ = ["State", "Task", "initial_info", "finish"]
+
+
+# MuJoCo's own bound on positions and velocities: beyond it a simulation is lost, though its numbers may be finite.
+STATE_LIMIT = 1e10
 
 
 class Task(Env, abc.ABC):
@@ -94,11 +98,11 @@ def finish(
     horizon: int,
     metrics: dict[str, jax.Array],
 ) -> State:
-    """Closes a step: counts it, applies the clock, and turns a non-finite simulator state into a counted end.
+    """Closes a step: counts it, applies the clock, and turns a broken simulator state into a counted end.
 
     observation: [O]; reward, cost: []; terminated: [] bool.
     """
-    finite = jnp.all(jnp.isfinite(pipeline.qpos)) & jnp.all(jnp.isfinite(pipeline.qvel))
+    finite = jnp.all(jnp.abs(pipeline.qpos) < STATE_LIMIT) & jnp.all(jnp.abs(pipeline.qvel) < STATE_LIMIT)
     steps = state.info["steps"] + 1.0
     terminated = terminated | ~finite
     truncated = (steps >= horizon) & ~terminated
