@@ -1,11 +1,11 @@
 """The speed table: every rate as a ratio to MuJoCo's own stepping, measured in the same run.
 
-  make bench                                   all rows, about ten minutes
-  python -m benchmarks.speed --only rollout    one group
+  make bench                                   all rows, about twenty minutes
+  python -m benchmarks.speed --only rollout    one group of rows
 
-Ours and raw stepping are timed in turns on the same number of environments and cores, raw stepping on the very
-actions the policy took, and the median of the ratios is reported: a shared machine may change speed under us, but
-less so between two neighbours.
+Ours and raw stepping are timed in turns on the same number of environments and cores, raw stepping through the actions
+of the first policy's rollout, and the median of the ratios is reported: a shared machine may change speed under us,
+but less so between two neighbours.
 """
 
 import os
@@ -87,7 +87,6 @@ def _rate(what: str, seeds: int, *, learn: bool, aim: str) -> Row:
         else:
             jax.block_until_ready(collect(program.settings, state))
         ours = time.perf_counter() - begin
-        # Half of raw stepping before, half after would be fairer still; a neighbour on one side is what we take.
         ratios.append(raw() / ours)
         rates.append(seeds * config.iteration_steps / ours)
     low, high = min(ratios), max(ratios)

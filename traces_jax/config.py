@@ -256,10 +256,15 @@ def lanes(config: Config) -> list[Lane]:
         changed = config
         for (path, _), value in zip(swept, values, strict=True):
             changed = _replace(changed, path, value)
-        settings_name = " ".join(f"{path}={value!r}" for (path, _), value in zip(swept, values, strict=True))
+        settings_name = " ".join(f"{path}={_short(value)}" for (path, _), value in zip(swept, values, strict=True))
         for seed in range(config.seed, config.seed + config.seeds):
             result.append(Lane(f"seed={seed} {settings_name}".strip(), seed, changed))
     return result
+
+
+def _short(value: float) -> str:
+    """The shortest text that reads back as the value: 0.1, 25, 1e-05."""
+    return repr(value).removesuffix(".0")
 
 
 def unknown(what: str, name: str, names: list[str]) -> ConfigError:

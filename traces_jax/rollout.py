@@ -9,6 +9,9 @@ from jax import lax
 
 from traces_jax.tasks import State, Task
 
+# The most steps whose fresh starts are drawn together.
+_BLOCK = 50
+
 
 @flax.struct.dataclass
 class RunnerState:
@@ -77,15 +80,14 @@ def run(
     act: (observation [B, O], noise [B, A]) -> action [B, A]. noise: [T, B, A]. keys: [B] for resets, consumed.
     """
 
-    def step(runner: RunnerState, inputs: tuple[jax.Array, jax.Array]):
-        step_noise, time = inputs
+    def step(runner: RunnerState, inputs: tuple[jax.Array, State]):
+        step_noise, fresh = inputs
         before = runner.environment
         action = act(before.obs, step_noise)
         after = jax.vmap(task.step)(before, action)
         ended = after.done > 0
         total_return = runner.episode_return + after.reward
         total_cost = runner.episode_cost + after.info["cost"]
-        fresh = jax.vmap(lambda key: task.reset(jax.random.fold_in(key, time)))(keys)
         transition = Transitions(
             observation=before.obs,
             action=action,
@@ -109,7 +111,21 @@ def run(
         )
         return runner, (transition, truth)
 
-    runner, (transitions, truth) = lax.scan(step, runner, (noise, jnp.arange(noise.shape[0])))
+    def reset(time: jax.Array, key: jax.Array) -> State:
+        return task.reset(jax.random.fold_in(key, time))
+
+    def block(runner: RunnerState, inputs: tuple[jax.Array, jax.Array]):
+        # Fresh starts for the whole block at once: in the loop over steps, random numbers would cost more than the
+        # policy, and for all steps of a rollout they would need too much memory.
+        block_noise, times = inputs
+        fresh = jax.vmap(jax.vmap(reset, in_axes=(None, 0)), in_axes=(0, None))(times, keys)
+        return lax.scan(step, runner, (block_noise, fresh))
+
+    steps = noise.shape[0]
+    length = max(n for n in range(1, min(steps, _BLOCK) + 1) if steps % n == 0)
+    inputs = jax.tree.map(lambda x: x.reshape(-1, length, *x.shape[1:]), (noise, jnp.arange(steps)))
+    runner, history = lax.scan(block, runner, inputs)
+    transitions, truth = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), history)
     return runner, transitions, truth
 
 
