@@ -4,10 +4,10 @@ from traces_jax import config
 
 
 def get_config():
-    """HalfCheetah with shorter iterations, so that a few hundred thousand steps show something."""
+    """HalfCheetah with smaller iterations, so that a few hundred thousand steps show something."""
     return config.make(
         task="SafetyHalfCheetahVelocity-v1",
         seeds=2,
         steps=600_000,
-        environment={"steps": 500},
+        environment={"count": 10},
     )

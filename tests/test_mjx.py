@@ -54,7 +54,8 @@ def test_hopper_agrees_with_native_over_an_iteration():
 def test_training_end_to_end(backend, results={}):  # noqa: B006  the two runs are compared with each other
     """Two iterations; the first, before the policies part, agrees between the engines."""
     config = make_config(
-        task="SafetyHopperVelocity-v1", physics=backend, steps=80, environment={"count": 2, "steps": 20},
+        task="SafetyHopperVelocity-v1", physics=backend, steps=80,
+        environment={"count": 2, "steps": 20, "reset_each_iteration": False},
         ppo={"minibatch": 20, "passes": 2}, policy={"hidden": (8,)}, critic={"hidden": (8,)},
     )  # fmt: skip
     _, _, rows = train(config)

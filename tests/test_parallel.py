@@ -18,7 +18,7 @@ SMALL = {
     "task": "SafetyHopperVelocity-v1",
     "physics": "native",
     "steps": 80,
-    "environment": {"count": 2, "steps": 20},
+    "environment": {"count": 2, "steps": 20, "reset_each_iteration": False},
     "ppo": {"minibatch": 20, "passes": 2},
     "policy": {"hidden": (8,)},
     "critic": {"hidden": (8,)},

@@ -222,6 +222,7 @@ def test_load_one_seed_and_one_step(tmp_path):
         (["--config.task=SafetyAntVelocty-v1"], "SafetyAntVelocity-v1"),
         (["--config.ppo.minibatch=7"], "does not divide"),
         (["--config=experiments/nothing.py"], "--config=experiments/nothing.py does not exist"),
+        (["--config.environment.steps=500"], "no episode of 1000 steps would ever end"),
         (["--sedes=3"], "sedes"),
         ([], "--config is missing"),
     ],

@@ -28,12 +28,23 @@ def build(config: Config, lanes: list[Lane] | None = None) -> Built:
     physics = choose_physics(config.physics, backend)
     grid = parallel.grid(len(lanes), config.environment.count, jax.devices())
     task = make_task(config, physics)
+    _check_episodes_end(config, task)
     program = parallel.make(
         lanes,
         learner.make(config, task, environments=grid.environments, one_lane_at_a_time=backend == "cpu"),
         grid,
     )
     return Built(config=config, lanes=lanes, task=task, program=program, physics=physics)
+
+
+def _check_episodes_end(config: Config, task: tasks.Task) -> None:
+    """Without finished episodes there is no return to show and no cost to hold against the limit."""
+    settings = config.environment
+    if settings.reset_each_iteration and settings.steps < task.horizon and not settings.terminate_when_unhealthy:
+        raise errors.UserError(
+            f"environment.steps={settings.steps} is not right: with environment.reset_each_iteration no episode of "
+            f"{task.horizon} steps would ever end; {task.horizon}, or reset_each_iteration=false, would be right."
+        )
 
 
 def make_task(config: Config, physics: str) -> tasks.Task:

@@ -38,8 +38,8 @@ class Loaded:
 
 def train(config: Config, folder: pathlib.Path) -> bool:
     """Runs or resumes, then evaluates. Returns whether the run is complete (and not stopped by Ctrl-C)."""
-    prepare_folder(config, folder)
     built = build_lib.build(config)
+    prepare_folder(config, folder)
     checkpoints = checkpoint.Checkpoints(folder / "checkpoints", keep=config.run.keep)
     best = checkpoint.Checkpoints(folder / "best", keep=1)
     try:
