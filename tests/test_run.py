@@ -237,3 +237,11 @@ def test_bad_command_lines_say_one_sentence_and_leave_nothing(arguments, sentenc
     assert sentence in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_help_shows_the_flags(environment):
+    result = subprocess.run(
+        [sys.executable, "-m", "traces_jax.train", "--help"], env=environment, capture_output=True, text=True
+    )
+    assert result.returncode == 0 and not result.stderr
+    assert "--run_dir" in result.stdout and "The same command resumes" in result.stdout

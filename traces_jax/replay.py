@@ -22,7 +22,7 @@ from jax import lax
 
 from traces_jax import config as config_lib
 from traces_jax import tasks
-from traces_jax.host import cli, errors, render, runtime
+from traces_jax.host import cli, errors, files, render, runtime
 from traces_jax.physics import base as physics_base
 
 _TASK = flags.DEFINE_string("task", None, "Name of the task, for instance SafetyAntVelocity-v1.")
@@ -109,13 +109,9 @@ def load(path: pathlib.Path, task: tasks.PhysicsTask) -> Inputs:
 
 def save(path: pathlib.Path, arrays: dict[str, np.ndarray]) -> None:
     """Writes an npz file that appears only when it is complete."""
-    beside = path.with_suffix(path.suffix + ".tmp")
     try:
-        with beside.open("wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-        beside.replace(path)
+        files.write_arrays(path, **arrays)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise errors.UserError(f"--out={path} cannot be written: {error.strerror}.") from None
 
 

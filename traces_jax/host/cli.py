@@ -17,6 +17,9 @@ def run(main: Callable[[], int]) -> None:
     """Parses the command line and runs `main`. Bad input ends with one sentence and exit code 2."""
     # Libraries log their own affairs as warnings; what matters to a user is printed by us.
     logging.set_verbosity(logging.ERROR)
+    if {"--help", "-h"} & set(sys.argv[1:]):
+        print(sys.modules["__main__"].__doc__, flags.FLAGS.main_module_help(), sep="\n")
+        sys.exit(OK)
     try:
         _parse(sys.argv)
         code = main()

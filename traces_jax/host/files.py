@@ -1,21 +1,31 @@
 """Files that are either whole or absent."""
 
-import os
+import contextlib
 import pathlib
+from collections.abc import Iterator
 
 import numpy as np
 
 
+@contextlib.contextmanager
+def beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A temporary name that becomes `path` when all went well and vanishes otherwise."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
 def write_text(path: pathlib.Path, text: str) -> None:
-    """Writes beside and renames."""
-    beside = path.with_name(path.name + ".tmp")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)
+    """A text file."""
+    with beside(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def write_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
-    """An npz, written beside and renamed."""
-    beside = path.with_name(path.name + ".tmp")
-    with beside.open("wb") as file:
+    """An npz file."""
+    with beside(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
-    os.replace(beside, path)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import tensorboardX
 
+from traces_jax.host import files
+
 
 class MetricWriter:
     """Appends to `metrics.jsonl` and, if asked, to `tensorboard/<lane>/`."""
@@ -65,9 +67,7 @@ def _drop_rows_from(path: pathlib.Path, iteration: int) -> None:
     if not path.exists():
         return
     kept = [json.dumps(row) for row in read(path) if row["iteration"] < iteration]
-    beside = path.with_suffix(".tmp")
-    beside.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
-    beside.replace(path)
+    files.write_text(path, "".join(line + "\n" for line in kept))
 
 
 def _json_number(value: np.ndarray) -> float | None:

@@ -1,6 +1,5 @@
 """Pictures and videos of MuJoCo states. The only file that knows OpenGL and PyAV."""
 
-import contextlib
 import copy
 import ctypes.util
 import fractions
@@ -16,7 +15,7 @@ from typing import Self
 import mujoco
 import numpy as np
 
-from traces_jax.host import errors
+from traces_jax.host import errors, files
 
 # Faster playback than this is lost on the eye and costs drawing time.
 _MOST_FRAMES_PER_SECOND = 50
@@ -121,7 +120,7 @@ def write_video(path: pathlib.Path, frames: Iterable[np.ndarray], fps: fractions
     height, width = first.shape[:2]
     if height % 2 or width % 2:
         raise errors.UserError(f"video size {width}x{height} is not right: width and height must be even.")
-    with _beside(path) as temporary, av.open(str(temporary), "w", format=container_name) as container:
+    with files.beside(path) as temporary, av.open(str(temporary), "w", format=container_name) as container:
         rate = fractions.Fraction(fps).limit_denominator(1000)
         stream = container.add_stream(encoder, rate=rate, options=options)
         assert isinstance(stream, av.VideoStream)
@@ -154,15 +153,3 @@ def _no_graphics(reason: str) -> errors.UserError:
         f"no picture can be drawn on this machine ({reason}); "
         "apt install libegl1 libgl1 and set MUJOCO_GL=egl, or libosmesa6 and MUJOCO_GL=osmesa."
     )
-
-
-@contextlib.contextmanager
-def _beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A temporary name that becomes `path` when all went well and vanishes otherwise."""
-    temporary = path.with_suffix(path.suffix + ".tmp")
-    try:
-        yield temporary
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
