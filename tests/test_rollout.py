@@ -225,7 +225,7 @@ class Prescribed:
         self._qpos, self._xpos = jnp.asarray(qpos, jnp.float32), jnp.asarray(xpos, jnp.float32)
 
     def reset(self, qpos, qvel):
-        return PhysicsState(qpos=qpos, qvel=qvel, xpos=jnp.zeros(3), memory=jnp.zeros(0))
+        return PhysicsState(qpos=qpos, qvel=qvel, xpos=jnp.zeros(3), sensors=None, memory=jnp.zeros(0))
 
     def step(self, state, control):
         del control

@@ -23,17 +23,25 @@ class Model:
       path: the MJCF file.
       frame_skip: simulator steps in one environment step.
       base: name of the body whose position is reported.
-      reads_frame: whether the task reads `PhysicsState.xpos` after a step; if not, it stays unset there.
+      drag: what every body loses of its velocity in a second, and again times its speed: forces of mass (inertia)
+        times drag * velocity * (1 + |velocity|), linear and angular, taken anew at every simulator step. MuJoCo has
+        nothing like it. Not for models integrated by RK4.
+      senses: whether sensors are evaluated at the state after a step (and at the start), into `PhysicsState.sensors`.
     """
 
     path: pathlib.Path
     frame_skip: int
     base: str
-    reads_frame: bool
+    drag: float = 0.0
+    senses: bool = False
 
     def load(self) -> mujoco.MjModel:
         """Compiles the MJCF. A diverging state must reach us as non-finite numbers: MuJoCo may not reset it itself."""
         model = mujoco.MjModel.from_xml_path(str(self.path))
+        if self.drag and model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
+            raise ValueError(
+                f"{self.path.name} is integrated by RK4, which has no place for drag; use another integrator"
+            )
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
         return model
 
@@ -46,14 +54,15 @@ class PhysicsState:
       qpos: [nq] generalised positions.
       qvel: [nv] generalised velocities.
       xpos: [3] world position of the base body as the engine leaves it after a step: the kinematics of the last
-        integrator stage, which is what the original tasks read. Exact at reset; set after a step only for models
-        that read it.
+        integrator stage, which is what the original tasks read. Exact at reset.
+      sensors: [nsensordata] the model's sensors, None unless the model senses.
       memory: what the simulator itself carries between steps (warm start, full precision); opaque.
     """
 
     qpos: jax.Array
     qvel: jax.Array
     xpos: jax.Array
+    sensors: jax.Array | None
     memory: jax.Array
 
 

@@ -26,6 +26,8 @@ class MjxPhysics:
         self.mj_model = model.load()
         self.environment_seconds = base.environment_seconds(model, self.mj_model)
         self._frame_skip = model.frame_skip
+        self._drag = model.drag
+        self._senses = model.senses
         self._base = self.mj_model.body(model.base).id
         self._root = base.RootFrame(self.mj_model, model.base)
         self._model = mjx.put_model(self.mj_model)
@@ -34,14 +36,50 @@ class MjxPhysics:
     def reset(self, qpos: jax.Array, qvel: jax.Array) -> base.PhysicsState:
         """qpos: [nq], qvel: [nv]."""
         memory = jnp.zeros((self.mj_model.nv,), jnp.float32)
-        return base.PhysicsState(qpos=qpos, qvel=qvel, xpos=self._root.position(qpos), memory=memory)
+        data = self._data(qpos, qvel, memory, jnp.zeros((self.mj_model.nu,)))
+        xpos = self._root.position(qpos)
+        return base.PhysicsState(qpos=qpos, qvel=qvel, xpos=xpos, sensors=self._sense(data), memory=memory)
 
     def step(self, state: base.PhysicsState, control: jax.Array) -> base.PhysicsState:
         """control: [nu], held for one environment step."""
-        data = self._template.replace(qpos=state.qpos, qvel=state.qvel, qacc_warmstart=state.memory, ctrl=control)
+        data = self._data(state.qpos, state.qvel, state.memory, control)
         with _capsule_frames_as_in_c():
-            data = lax.fori_loop(0, self._frame_skip, lambda _, data: mjx.step(self._model, data), data)
-        return base.PhysicsState(qpos=data.qpos, qvel=data.qvel, xpos=data.xpos[self._base], memory=data.qacc_warmstart)
+            data = lax.fori_loop(0, self._frame_skip, lambda _, data: mjx.step(self._model, self._resist(data)), data)
+        return base.PhysicsState(
+            qpos=data.qpos,
+            qvel=data.qvel,
+            xpos=data.xpos[self._base],
+            sensors=self._sense(data),
+            memory=data.qacc_warmstart,
+        )
+
+    def _data(self, qpos: jax.Array, qvel: jax.Array, warm_start: jax.Array, control: jax.Array) -> mjx.Data:
+        return self._template.replace(qpos=qpos, qvel=qvel, qacc_warmstart=warm_start, ctrl=control)
+
+    def _sense(self, data: mjx.Data) -> jax.Array | None:
+        if not self._senses:
+            return None
+        with _capsule_frames_as_in_c():
+            data = mjx.forward(self._model, data)
+        # Without constraints, `mjx.forward` leaves before it comes to the sensors of acceleration.
+        return mjx.sensor_acc(self._model, data).sensordata
+
+    def _resist(self, data: mjx.Data) -> mjx.Data:
+        """Sets the forces of drag on every body: `base.Model.drag`."""
+        if not self._drag:
+            return data
+        model = self._model
+        moved = mjx.com_vel(model, mjx.com_pos(model, mjx.kinematics(model, data)))
+        spin = moved.cvel[:, :3]
+        # MuJoCo gives linear velocities at the centre of mass of the whole tree.
+        arm = moved.xipos - moved.subtree_com[jnp.asarray(model.body_rootid)]
+        linear = moved.cvel[:, 3:] + jnp.cross(spin, arm)
+        size = lambda vectors: 1.0 + jnp.linalg.norm(vectors, axis=1, keepdims=True)  # noqa: E731
+        momentum = model.body_mass[:, None] * linear
+        rates = jnp.einsum("bij,bi->bj", moved.ximat, spin)
+        angular_momentum = jnp.einsum("bij,bj->bi", moved.ximat, model.body_inertia * rates)
+        wrench = jnp.concatenate([momentum * size(linear), angular_momentum * size(spin)], axis=1)
+        return data.replace(xfrc_applied=-self._drag * wrench)
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ class _Probe(base.Task):
         zero = jnp.zeros((), jnp.float32)
         observation = self._start(rng)
         pipeline = physics.PhysicsState(
-            qpos=observation, qvel=jnp.zeros((1,)), xpos=jnp.zeros((3,)), memory=jnp.zeros((1,))
+            qpos=observation, qvel=jnp.zeros((1,)), xpos=jnp.zeros((3,)), sensors=None, memory=jnp.zeros((1,))
         )
         return base.State(
             pipeline_state=pipeline, obs=observation, reward=zero, done=zero, metrics={}, info=base.initial_info()

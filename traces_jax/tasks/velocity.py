@@ -122,9 +122,7 @@ class Velocity(base.PhysicsTask):
         self.name = name
         self.physics = physics.make(
             backend,
-            physics.Model(
-                path=_MODELS / robot.model, frame_skip=robot.frame_skip, base="torso", reads_frame=robot.free_base
-            ),
+            physics.Model(path=_MODELS / robot.model, frame_skip=robot.frame_skip, base="torso"),
         )
         self._robot = robot
         self._terminate_when_unhealthy = terminate_when_unhealthy

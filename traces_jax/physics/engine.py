@@ -1,0 +1,421 @@
+"""MuJoCo's C engine as part of a compiled CPU program: no Python, no interpreter lock, while it steps.
+
+XLA calls a handler registered through its foreign function interface; Numba compiles the handler, and the handler
+calls the MuJoCo library that the Python package `mujoco` has loaded. A handler in Python would do, but threads that
+step at the same time would then hand the interpreter's lock to and fro, and a machine that is busy with other work
+brings that almost to a halt.
+
+Compiled programs outlive the process in JAX's cache, so they may hold no address. They name a model by a number, and
+the handler finds what belongs to it in a table whose own address is known to the linker by name.
+"""
+
+import atexit
+import contextlib
+import functools
+import os
+import pathlib
+import threading
+
+import jax
+import jax.numpy as jnp
+import llvmlite.binding
+import mujoco
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import carray, types
+from numba.extending import intrinsic
+
+_TARGET = "traces_jax_engine"
+_TABLE_NAME = "traces_jax_engine_table"
+_CAPACITY = 256
+_LIBRARIES = ("libmujoco.so*", "libmujoco*.dylib", "mujoco.dll")
+
+_WORD = ir.IntType(64)
+
+# What the handler knows of a model. Addresses are int64.
+_MODEL = np.dtype(
+    [
+        ("model", np.int64),
+        ("nq", np.int64),
+        ("nv", np.int64),
+        ("nu", np.int64),
+        ("nsensordata", np.int64),
+        ("bodies", np.int64),
+        ("base", np.int64),
+        ("senses", np.int64),
+        ("drag", np.float64),
+        ("mass", np.int64),
+        ("inertia", np.int64),
+        ("workspaces", np.int64),
+        ("workspace_count", np.int64),
+    ]
+)
+# The engine's scratch space for one call under way, and where its arrays are. `busy` comes first: it is claimed by
+# the address of the whole.
+_WORKSPACE = np.dtype(
+    [
+        ("busy", np.int64),
+        ("data", np.int64),
+        ("qpos", np.int64),
+        ("qvel", np.int64),
+        ("warm_start", np.int64),
+        ("control", np.int64),
+        ("xpos", np.int64),
+        ("ximat", np.int64),
+        ("wrench", np.int64),
+        ("sensordata", np.int64),
+        ("velocity", np.int64),
+    ]
+)
+_WORKSPACE_BYTES = _WORKSPACE.itemsize
+_ENTRY = np.dtype([("number", np.int64), ("model", np.int64)])
+
+# XLA's C interface (`xla/ffi/api/c_api.h` in jaxlib, version 0.x), as far as it is read here.
+_MAJOR_VERSION, _MINOR_VERSION = 0, 3
+_METADATA_EXTENSION = 1
+_FRAME = np.dtype(
+    [
+        ("size", np.int64),
+        ("extension", np.int64),
+        ("api", np.int64),
+        ("context", np.int64),
+        ("stage", np.int64),
+        ("argument_header", np.int64, (4,)),
+        ("arguments", np.int64),
+        ("result_header", np.int64, (4,)),
+        ("results", np.int64),
+        ("attribute_header", np.int64, (5,)),
+        ("attributes", np.int64),
+    ]
+)
+_EXTENSION = np.dtype(
+    [("size", np.int64), ("type", np.int32), ("padding", np.int32), ("next", np.int64), ("metadata", np.int64)]
+)
+_METADATA = np.dtype(
+    [
+        ("size", np.int64),
+        ("version_size", np.int64),
+        ("version_extension", np.int64),
+        ("major", np.int32),
+        ("minor", np.int32),
+    ]
+)
+_BUFFER = np.dtype(
+    [
+        ("size", np.int64),
+        ("extension", np.int64),
+        ("type", np.int64),
+        ("data", np.int64),
+        ("rank", np.int64),
+        ("dims", np.int64),
+    ]
+)
+_SCALAR = np.dtype([("type", np.int64), ("value", np.int64)])
+
+_BODY = int(mujoco.mjtObj.mjOBJ_BODY)
+_mj_step = types.ExternalFunction("mj_step", types.void(types.int64, types.int64))
+_mj_step1 = types.ExternalFunction("mj_step1", types.void(types.int64, types.int64))
+_mj_step2 = types.ExternalFunction("mj_step2", types.void(types.int64, types.int64))
+_mj_forward = types.ExternalFunction("mj_forward", types.void(types.int64, types.int64))
+_mj_object_velocity = types.ExternalFunction(
+    "mj_objectVelocity",
+    types.void(types.int64, types.int64, types.int32, types.int32, types.int64, types.int32),
+)
+
+# Entries are only ever added. The objects behind the addresses are kept beside it.
+_table = np.zeros(_CAPACITY, _ENTRY)
+_kept: dict[int, tuple] = {}
+_adding = threading.Lock()
+
+
+def register(number: int, mj_model: mujoco.MjModel, *, base: int, drag: float, senses: bool) -> None:
+    """Makes a model steppable by compiled programs under `number`.
+
+    The number is part of compiled programs that other processes may read back from a cache, so it must name all that
+    is given here. base: body whose position is reported. drag: see `base.Model`. senses: whether sensors are
+    evaluated after the last step.
+    """
+    with _adding:
+        if number in _kept:
+            return
+        if len(_kept) == _CAPACITY:
+            raise RuntimeError(f"a process can hold {_CAPACITY} different models, and it does already")
+        _register_target()
+        # Devices call at the same time, and a device may have more than one call under way.
+        datas = [mujoco.MjData(mj_model) for _ in range(2 * (os.cpu_count() or 1))]
+        velocities = np.zeros((len(datas), 6))
+        workspaces = np.zeros(len(datas), _WORKSPACE)
+        for workspace, data, velocity in zip(workspaces, datas, velocities, strict=True):
+            arrays = {
+                "qpos": data.qpos,
+                "qvel": data.qvel,
+                "warm_start": data.qacc_warmstart,
+                "control": data.ctrl,
+                "xpos": data.xpos,
+                "ximat": data.ximat,
+                "wrench": data.xfrc_applied,
+                "sensordata": data.sensordata,
+                "velocity": velocity,
+            }
+            workspace["data"] = data._address
+            for name, array in arrays.items():
+                workspace[name] = array.ctypes.data
+        model = np.zeros(1, _MODEL)
+        values = {
+            "model": mj_model._address,
+            "nq": mj_model.nq,
+            "nv": mj_model.nv,
+            "nu": mj_model.nu,
+            "nsensordata": mj_model.nsensordata,
+            "bodies": mj_model.nbody,
+            "base": base,
+            "senses": senses,
+            "drag": drag,
+            "mass": mj_model.body_mass.ctypes.data,
+            "inertia": mj_model.body_inertia.ctypes.data,
+            "workspaces": workspaces.ctypes.data,
+            "workspace_count": len(workspaces),
+        }
+        for name, value in values.items():
+            model[name] = value
+        _table[len(_kept)] = (number, model.ctypes.data)
+        _kept[number] = (mj_model, datas, velocities, workspaces, model)
+
+
+def call(number: int, words: jax.Array, *, substeps: int, result_size: int) -> jax.Array:
+    """Steps model `number`; under vmap, all rows in one call.
+
+    words: [2 nq + 4 nv + 1 + nu] uint32: the engine's float64 state (qpos, qvel, solver's warm start) as pairs of
+    words, a word that is 0 while qpos and qvel are still float32 bits at the front of the state, float32 control.
+    substeps: steps of the engine; 0 only evaluates the sensors.
+    Returns [result_size]: state and the word 1, then float32 qpos, qvel, position of the base and sensors, if any.
+    """
+    result = jax.ShapeDtypeStruct((result_size,), jnp.uint32)
+    function = jax.ffi.ffi_call(_TARGET, result, vmap_method="broadcast_all")
+    return function(words, number=np.int64(number), substeps=np.int64(substeps))
+
+
+@functools.cache
+def _register_target() -> None:
+    folder = pathlib.Path(mujoco.__file__).parent
+    found = [path for pattern in _LIBRARIES for path in sorted(folder.glob(pattern))]
+    if not found:
+        raise RuntimeError(f"the mujoco package in {folder} has none of the libraries {', '.join(_LIBRARIES)}")
+    llvmlite.binding.load_library_permanently(str(found[0]))
+    llvmlite.binding.add_symbol(_TABLE_NAME, _table.ctypes.data)
+    handler = numba.cfunc("int64(int64)", cache=True)(_handle)
+    jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(handler.ctypes), platform="cpu")
+    atexit.register(_wait_for_programs)
+
+
+def _wait_for_programs() -> None:
+    """A program still running when Python shuts down would step models that are no longer there."""
+    for array in jax.live_arrays():
+        # A program that failed has said so already.
+        with contextlib.suppress(Exception):
+            array.block_until_ready()
+
+
+@intrinsic
+def _pointer(_, address):
+    """An address as a pointer."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), generate
+
+
+@intrinsic
+def _table_address(_):
+    """The address of the table, filled in when the code is linked, so that the code can be cached."""
+
+    def generate(context, builder, signature, arguments):
+        table = builder.module.globals.get(_TABLE_NAME)
+        if table is None:
+            table = ir.GlobalVariable(builder.module, _WORD, _TABLE_NAME)
+            table.linkage = "external"
+        return builder.ptrtoint(table, _WORD)
+
+    return types.int64(), generate
+
+
+@intrinsic
+def _claim(_, address):
+    """Turns the word at the address from 0 to 1, in one go; whether it was 0."""
+
+    def generate(context, builder, signature, arguments):
+        place = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        pair = builder.cmpxchg(place, ir.Constant(_WORD, 0), ir.Constant(_WORD, 1), "acq_rel", "monotonic")
+        return builder.extract_value(pair, 1)
+
+    return types.boolean(types.int64), generate
+
+
+@intrinsic
+def _release(_, address):
+    """Sets the word at the address to 0; other threads then see all that was written before."""
+
+    def generate(context, builder, signature, arguments):
+        place = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        builder.store_atomic(ir.Constant(_WORD, 0), place, "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@numba.njit
+def _array(address, count, dtype):
+    return carray(_pointer(address), (count,), dtype)
+
+
+@numba.njit
+def _find(number):
+    """The address of a model, 0 if there is none."""
+    table = _array(_table_address(), _CAPACITY, _ENTRY)
+    for index in range(_CAPACITY):
+        if table[index].model != 0 and table[index].number == number:
+            return table[index].model
+    return 0
+
+
+@numba.njit
+def _borrow(model):
+    """The address of a workspace that nobody else uses; waits for one if need be."""
+    while True:
+        for index in range(model.workspace_count):
+            address = model.workspaces + index * _WORKSPACE_BYTES
+            if _claim(address):
+                return address
+
+
+@numba.njit
+def _apply_drag(model, workspace):
+    """Pushes every body back by its mass and inertia times drag * velocity * (1 + |velocity|)."""
+    mass = _array(model.mass, model.bodies, np.float64)
+    inertia = _array(model.inertia, 3 * model.bodies, np.float64)
+    turn = _array(workspace.ximat, 9 * model.bodies, np.float64)
+    wrench = _array(workspace.wrench, 6 * model.bodies, np.float64)
+    velocity = _array(workspace.velocity, 6, np.float64)  # angular, then linear, of the centre of mass, in the world
+    for body in range(1, model.bodies):
+        _mj_object_velocity(model.model, workspace.data, _BODY, body, workspace.velocity, 0)
+        spin = np.sqrt(velocity[0] ** 2 + velocity[1] ** 2 + velocity[2] ** 2)
+        speed = np.sqrt(velocity[3] ** 2 + velocity[4] ** 2 + velocity[5] ** 2)
+        for axis in range(3):
+            wrench[6 * body + axis] = -model.drag * mass[body] * (1.0 + speed) * velocity[3 + axis]
+            wrench[6 * body + 3 + axis] = 0.0
+        for principal in range(3):
+            rate = 0.0
+            for axis in range(3):
+                rate += turn[9 * body + 3 * axis + principal] * velocity[axis]
+            torque = -model.drag * inertia[3 * body + principal] * (1.0 + spin) * rate
+            for axis in range(3):
+                wrench[6 * body + 3 + axis] += turn[9 * body + 3 * axis + principal] * torque
+
+
+@numba.njit
+def _advance(model, workspace, substeps):
+    for _ in range(substeps):
+        if model.drag > 0.0:
+            _mj_step1(model.model, workspace.data)
+            _apply_drag(model, workspace)
+            _mj_step2(model.model, workspace.data)
+        else:
+            _mj_step(model.model, workspace.data)
+    if model.senses != 0:
+        _mj_forward(model.model, workspace.data)
+
+
+@numba.njit
+def _copy(source, source_start, target, target_start, count):
+    """Element by element, with a conversion where the types differ; far quicker to compile than slices."""
+    for index in range(count):
+        target[target_start + index] = source[source_start + index]
+
+
+@numba.njit
+def _step_row(model, workspace, substeps, words, numbers, start, out_words, out_numbers, out_start):
+    """One environment, whose row starts at `start`. words, numbers: the same memory as uint32 and as float32."""
+    nq, nv = model.nq, model.nv
+    qpos, qvel = _array(workspace.qpos, nq, np.float64), _array(workspace.qvel, nv, np.float64)
+    warm_start = _array(workspace.warm_start, nv, np.float64)
+    # The same in words: the state is copied bit by bit, wherever in a row it lies.
+    qpos_words, qvel_words = _array(workspace.qpos, 2 * nq, np.uint32), _array(workspace.qvel, 2 * nv, np.uint32)
+    warm_start_words = _array(workspace.warm_start, 2 * nv, np.uint32)
+    mark = 2 * nq + 4 * nv
+    if words[start + mark] == 0:
+        _copy(numbers, start, qpos, 0, nq)
+        _copy(numbers, start + nq, qvel, 0, nv)
+        for index in range(nv):
+            warm_start[index] = 0.0
+    else:
+        _copy(words, start, qpos_words, 0, 2 * nq)
+        _copy(words, start + 2 * nq, qvel_words, 0, 2 * nv)
+        _copy(words, start + 2 * nq + 2 * nv, warm_start_words, 0, 2 * nv)
+    _copy(numbers, start + mark + 1, _array(workspace.control, model.nu, np.float64), 0, model.nu)
+
+    _advance(model, workspace, substeps)
+
+    _copy(qpos_words, 0, out_words, out_start, 2 * nq)
+    _copy(qvel_words, 0, out_words, out_start + 2 * nq, 2 * nv)
+    _copy(warm_start_words, 0, out_words, out_start + 2 * nq + 2 * nv, 2 * nv)
+    out_words[out_start + mark] = 1
+    front = out_start + mark + 1
+    _copy(qpos, 0, out_numbers, front, nq)
+    _copy(qvel, 0, out_numbers, front + nq, nv)
+    front += nq + nv
+    _copy(_array(workspace.xpos, 3 * model.bodies, np.float64), 3 * model.base, out_numbers, front, 3)
+    if model.senses != 0:
+        _copy(_array(workspace.sensordata, model.nsensordata, np.float64), 0, out_numbers, front + 3, model.nsensordata)
+
+
+@numba.njit
+def _buffer(list_address):
+    """The first buffer of a list: its data's address, rows, words in a row."""
+    buffer = _array(_array(list_address, 1, np.int64)[0], 1, _BUFFER)[0]
+    dims = _array(buffer.dims, buffer.rank, np.int64)
+    rows = 1
+    for axis in range(buffer.rank - 1):
+        rows *= dims[axis]
+    return buffer.data, rows, dims[buffer.rank - 1]
+
+
+@numba.njit
+def _attribute(frame, index):
+    scalar = _array(_array(frame.attributes, index + 1, np.int64)[index], 1, _SCALAR)[0]
+    return _array(scalar.value, 1, np.int64)[0]
+
+
+def _handle(frame_address):
+    """What XLA calls. Returns a null pointer: no error."""
+    frame = _array(frame_address, 1, _FRAME)[0]
+    if frame.extension != 0:
+        extension = _array(frame.extension, 1, _EXTENSION)[0]
+        if extension.type == _METADATA_EXTENSION:
+            # XLA asks which version of the interface this handler speaks; it refuses one it does not know.
+            metadata = _array(extension.metadata, 1, _METADATA)
+            metadata[0].major = _MAJOR_VERSION
+            metadata[0].minor = _MINOR_VERSION
+            return 0
+    # XLA sorts attributes by name.
+    number, substeps = _attribute(frame, 0), _attribute(frame, 1)
+    source, rows, width = _buffer(frame.arguments)
+    target, _, out_width = _buffer(frame.results)
+    words, numbers = _array(source, rows * width, np.uint32), _array(source, rows * width, np.float32)
+    out_words = _array(target, rows * out_width, np.uint32)
+    out_numbers = _array(target, rows * out_width, np.float32)
+    address = _find(number)
+    if address == 0:
+        # A program can only be traced with its model registered; one brought in from elsewhere sees broken states.
+        for index in range(rows * out_width):
+            out_numbers[index] = np.nan
+        return 0
+    model = _array(address, 1, _MODEL)[0]
+    borrowed = _borrow(model)
+    workspace = _array(borrowed, 1, _WORKSPACE)[0]
+    for row in range(rows):
+        start, out_start = row * width, row * out_width
+        _step_row(model, workspace, substeps, words, numbers, start, out_words, out_numbers, out_start)
+    _release(borrowed)
+    return 0
