@@ -1,4 +1,4 @@
-"""The task protocol: Brax's `Env`, with a cost beside the reward and two kinds of episode end.
+"""The task protocol: that of Brax's `Env`, with a cost beside the reward and two kinds of episode end.
 
 A task is written for one environment: `reset(rng) -> State`, `step(state, action) -> State`. What a constrained
 learner needs beyond Brax lives in `State.info`, float32 scalars all:
@@ -13,17 +13,14 @@ learner needs beyond Brax lives in `State.info`, float32 scalars all:
 """
 
 import abc
-import contextlib
-import io
+import dataclasses
+from typing import Any
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 
 from traces_jax import physics
-
-# Brax imports MJX, which prints to standard output that packages nobody needs here are missing.
-with contextlib.redirect_stdout(io.StringIO()):
-    from brax.envs.base import Env, State
 
 __all__ = ["State", "Task", "initial_info", "finish"]
 
@@ -32,7 +29,28 @@ __all__ = ["State", "Task", "initial_info", "finish"]
 STATE_LIMIT = 1e10
 
 
-class Task(Env, abc.ABC):
+@flax.struct.dataclass
+class State:
+    """One environment, with the fields of Brax's `State` (loading Brax itself would take half of a short start-up).
+
+    Attributes:
+      pipeline_state: the mechanical state.
+      obs: [O] observation.
+      reward: [] reward of the last step.
+      done: [] 1 when the episode has ended.
+      metrics: scalars to look at.
+      info: see the head of this file.
+    """
+
+    pipeline_state: physics.PhysicsState
+    obs: jax.Array
+    reward: jax.Array
+    done: jax.Array
+    metrics: dict[str, jax.Array] = flax.struct.field(default_factory=dict)
+    info: dict[str, Any] = flax.struct.field(default_factory=dict)
+
+
+class Task(abc.ABC):
     """What the trainer knows of a task."""
 
     name: str
@@ -40,6 +58,16 @@ class Task(Env, abc.ABC):
     # Bounds of the actions that have an effect; policies may go beyond, tasks clip.
     action_low: float = -1.0
     action_high: float = 1.0
+
+    @property
+    @abc.abstractmethod
+    def observation_size(self) -> int:
+        """Numbers in an observation."""
+
+    @property
+    @abc.abstractmethod
+    def action_size(self) -> int:
+        """Numbers in an action."""
 
     @abc.abstractmethod
     def reset(self, rng: jax.Array) -> State:
@@ -50,11 +78,8 @@ class Task(Env, abc.ABC):
         """action: [A], not clipped."""
 
     @property
-    def unwrapped(self) -> "Task":
-        return self
-
-    @property
     def backend(self) -> str:
+        """Name of the simulator."""
         return "none"
 
 
@@ -114,7 +139,8 @@ def finish(
         "steps": steps,
         "broken": (~finite).astype(jnp.float32),
     }
-    return state.replace(
+    return dataclasses.replace(
+        state,
         pipeline_state=pipeline,
         obs=keep(observation),
         reward=keep(reward),

@@ -6,6 +6,8 @@ ProbeObservation  one step, the observation is +1 or -1 and the reward is 1 - (a
 ProbeBudget       ten steps, reward and cost both equal the action clipped to [0, 1]: the best return is the limit.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
@@ -38,7 +40,7 @@ class _Probe(base.Task):
         ended = state.info["steps"] + 1 >= self.horizon if self.terminates else jnp.zeros((), bool)
         return base.finish(
             state,
-            state.pipeline_state.replace(qpos=observation),
+            dataclasses.replace(state.pipeline_state, qpos=observation),
             observation,
             reward=reward,
             cost=cost,

@@ -1,0 +1,47 @@
+"""The door for Brax."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from brax.envs.wrappers import training
+
+import traces_jax.brax
+from traces_jax import tasks
+
+
+def test_brax_wrappers_run_a_task_to_its_end():
+    """Ten steps of effort 1 to an end by the clock, twice. Brax's wrappers know only keys of the old kind."""
+    env = training.wrap(traces_jax.brax.make("ProbeBudget"), episode_length=10)
+    state = jax.jit(env.reset)(jax.random.split(jax.random.PRNGKey(0), 3))
+    step = jax.jit(env.step)
+    costs, ends = [], []
+    for _ in range(20):
+        state = step(state, jnp.ones((3, 1)))
+        costs.append(np.asarray(state.info["cost"]))
+        ends.append(np.asarray(state.done))
+    np.testing.assert_array_equal(costs, np.ones((20, 3)))
+    np.testing.assert_array_equal(state.info["truncation"], np.ones(3))
+    np.testing.assert_array_equal(np.asarray(ends)[:, 0], ([0] * 9 + [1]) * 2)
+
+
+def test_steps_are_those_of_the_task():
+    env, task = traces_jax.brax.make("SafetyHopperVelocity-v1"), tasks.make("SafetyHopperVelocity-v1")
+    assert (env.observation_size, env.action_size, env.backend) == (11, 3, "native")
+    theirs, ours = env.reset(jax.random.key(3)), task.reset(jax.random.key(3))
+    for _ in range(3):
+        theirs, ours = env.step(theirs, jnp.ones((3,))), task.step(ours, jnp.ones((3,)))
+    np.testing.assert_array_equal(theirs.obs, ours.obs)
+    np.testing.assert_array_equal(theirs.reward, ours.reward)
+
+
+def test_training_on_a_cpu_does_not_load_brax_or_mjx():
+    """Together they would take half of the time to the first iteration."""
+    code = (
+        "import sys, traces_jax.train; from traces_jax import tasks; tasks.make('SafetyHopperVelocity-v1');"
+        "print({'brax', 'mujoco.mjx'} & set(sys.modules))"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "set()"

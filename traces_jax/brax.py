@@ -1,0 +1,74 @@
+"""The door for Brax: every task as a `brax.envs.Env`, for Brax's trainers and wrappers.
+
+As always in Brax, an environment keeps no time: give the task's horizon to the trainer or to the EpisodeWrapper as
+`episode_length`. The cost of a step is `state.info["cost"]`; `state.done` is 1 when the episode ended for good.
+"""
+
+import contextlib
+import dataclasses
+import io
+from typing import Any
+
+import jax
+
+from traces_jax import tasks
+from traces_jax.tasks import base
+
+# Brax imports MJX, which prints to standard output that packages nobody needs here are missing.
+with contextlib.redirect_stdout(io.StringIO()):
+    from brax.envs.base import Env, State
+
+
+def make(name: str, *, backend: str = "native", **settings) -> "TaskEnv":
+    """The task called `name`. backend: "native" or "mjx"; settings: the task's own, as in `tasks.make`."""
+    return TaskEnv(tasks.make(name, backend=backend, **settings))
+
+
+class TaskEnv(Env):
+    """A task under Brax's types."""
+
+    def __init__(self, task: tasks.Task):
+        self.task = task
+
+    def reset(self, rng: jax.Array) -> State:
+        """A random start. rng: a key, consumed."""
+        return _to_brax(self.task.reset(rng), {})
+
+    def step(self, state: State, action: jax.Array) -> State:
+        """action: [A]."""
+        # A clock that always stands at the start: the task then never ends an episode by time.
+        before = tasks.State(
+            pipeline_state=state.pipeline_state,
+            obs=state.obs,
+            reward=state.reward,
+            done=state.done,
+            metrics=state.metrics,
+            info=base.initial_info(),
+        )
+        after = self.task.step(before, action)
+        return _to_brax(dataclasses.replace(after, done=after.info["terminated"]), state.info)
+
+    @property
+    def observation_size(self) -> int:
+        return self.task.observation_size
+
+    @property
+    def action_size(self) -> int:
+        return self.task.action_size
+
+    @property
+    def backend(self) -> str:
+        return self.task.backend
+
+
+def _to_brax(state: tasks.State, info: dict[str, Any]) -> State:
+    """info: what wrappers have put there, to be kept."""
+    ours = {name: state.info[name] for name in ("cost", "broken")}
+    return State(
+        pipeline_state=state.pipeline_state,
+        obs=state.obs,
+        reward=state.reward,
+        done=state.done,
+        metrics=state.metrics,
+        info={**info, **ours},
+    )
