@@ -73,8 +73,12 @@ class Physics(Protocol):
     mj_model: mujoco.MjModel
     environment_seconds: float
 
-    def reset(self, qpos: jax.Array, qvel: jax.Array) -> PhysicsState:
-        """Starts from qpos [nq], qvel [nv]."""
+    def reset(self, qpos: jax.Array, qvel: jax.Array, sensors: jax.Array | None = None) -> PhysicsState:
+        """Starts from qpos [nq], qvel [nv].
+
+        sensors: [nsensordata] at that start, for a model that senses. A task that knows them gives them: rollouts draw
+        a fresh start for every step, which must not cost a call of the simulator. Otherwise they are evaluated.
+        """
         ...
 
     def step(self, state: PhysicsState, control: jax.Array) -> PhysicsState:

@@ -33,12 +33,12 @@ class MjxPhysics:
         self._model = mjx.put_model(self.mj_model)
         self._template = mjx.make_data(self.mj_model)
 
-    def reset(self, qpos: jax.Array, qvel: jax.Array) -> base.PhysicsState:
-        """qpos: [nq], qvel: [nv]."""
+    def reset(self, qpos: jax.Array, qvel: jax.Array, sensors: jax.Array | None = None) -> base.PhysicsState:
+        """qpos: [nq], qvel: [nv], sensors: [nsensordata] if known."""
         memory = jnp.zeros((self.mj_model.nv,), jnp.float32)
-        data = self._data(qpos, qvel, memory, jnp.zeros((self.mj_model.nu,)))
-        xpos = self._root.position(qpos)
-        return base.PhysicsState(qpos=qpos, qvel=qvel, xpos=xpos, sensors=self._sense(data), memory=memory)
+        if sensors is None:
+            sensors = self._sense(self._data(qpos, qvel, memory, jnp.zeros((self.mj_model.nu,))))
+        return base.PhysicsState(qpos=qpos, qvel=qvel, xpos=self._root.position(qpos), sensors=sensors, memory=memory)
 
     def step(self, state: base.PhysicsState, control: jax.Array) -> base.PhysicsState:
         """control: [nu], held for one environment step."""

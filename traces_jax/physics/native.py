@@ -44,13 +44,13 @@ class NativePhysics:
             senses=model.senses,
         )
 
-    def reset(self, qpos: jax.Array, qvel: jax.Array) -> base.PhysicsState:
-        """qpos: [nq], qvel: [nv]."""
+    def reset(self, qpos: jax.Array, qvel: jax.Array, sensors: jax.Array | None = None) -> base.PhysicsState:
+        """qpos: [nq], qvel: [nv], sensors: [nsensordata] if known."""
         start = _bits(jnp.concatenate([qpos, qvel]))
         memory = jnp.zeros((self._memory,), jnp.uint32).at[: start.shape[0]].set(start)
-        if self._senses:
+        if self._senses and sensors is None:
             return self._call(memory, jnp.zeros((self.mj_model.nu,)), substeps=0)
-        return base.PhysicsState(qpos=qpos, qvel=qvel, xpos=self._root.position(qpos), sensors=None, memory=memory)
+        return base.PhysicsState(qpos=qpos, qvel=qvel, xpos=self._root.position(qpos), sensors=sensors, memory=memory)
 
     def step(self, state: base.PhysicsState, control: jax.Array) -> base.PhysicsState:
         """control: [nu], held for one environment step."""
