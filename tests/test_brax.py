@@ -37,6 +37,16 @@ def test_steps_are_those_of_the_task():
     np.testing.assert_array_equal(theirs.reward, ours.reward)
 
 
+def test_what_a_task_remembers_is_kept():
+    """The drone's rotors, which its next step needs."""
+    env, task = traces_jax.brax.make("SafetyDroneRun-v0"), tasks.make("SafetyDroneRun-v0")
+    theirs, ours = env.reset(jax.random.key(3)), task.reset(jax.random.key(3))
+    for _ in range(2):
+        theirs, ours = env.step(theirs, jnp.ones((4,))), task.step(ours, jnp.ones((4,)))
+    np.testing.assert_array_equal(theirs.info["rotors"], ours.info["rotors"])
+    np.testing.assert_array_equal(theirs.obs, ours.obs)
+
+
 def test_training_on_a_cpu_does_not_load_brax_or_mjx():
     """Together they would take half of the time to the first iteration."""
     code = (

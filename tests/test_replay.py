@@ -202,6 +202,21 @@ def test_the_start_may_be_given(tmp_path: pathlib.Path):
     np.testing.assert_array_equal(only_velocity.qvel, np.full(9, 0.25, np.float32))
 
 
+def test_a_pose_sets_the_robot_down(tmp_path: pathlib.Path):
+    """Against the protocol of the circle goldens: x, y, heading of (0.3, -0.2, 0.7)."""
+    task = replay.make_task("SafetyCarCircle1-v0", "native")
+    file = tmp_path / "in.npz"
+    np.savez(file, actions=np.zeros((2, 2)), pose0=[0.3, -0.2, 0.7])
+    inputs = replay.load(file, task)
+    np.testing.assert_allclose(inputs.qpos[:7], [0.3, -0.2, 0.1, np.cos(0.35), 0, 0, np.sin(0.35)], atol=1e-6)
+    np.savez(file, actions=np.zeros((2, 2)), pose0=[0.3, -0.2])
+    with pytest.raises(errors.UserError, match=r"pose0 has shape \[2\]; it must be \[3\]: x, y, heading\."):
+        replay.load(file, task)
+    np.savez(file, actions=np.zeros((2, 2)), pose0=[0.3, -0.2, 0.7], qpos0=np.zeros(13))
+    with pytest.raises(errors.UserError, match=r"holds both pose0 and qpos0; give one of them\."):
+        replay.load(file, task)
+
+
 def run_main(monkeypatch: pytest.MonkeyPatch, **values: str | None) -> int:
     """The command line in this process, where JAX is already set up."""
     monkeypatch.setattr(runtime, "setup", lambda: None)

@@ -36,14 +36,14 @@ class TaskEnv(Env):
 
     def step(self, state: State, action: jax.Array) -> State:
         """action: [A]."""
-        # A clock that always stands at the start: the task then never ends an episode by time.
         before = tasks.State(
             pipeline_state=state.pipeline_state,
             obs=state.obs,
             reward=state.reward,
             done=state.done,
             metrics=state.metrics,
-            info=base.initial_info(),
+            # A clock that always stands at the start: the task then never ends an episode by time.
+            info={**state.info, **base.initial_info()},
         )
         after = self.task.step(before, action)
         return _to_brax(dataclasses.replace(after, done=after.info["terminated"]), state.info)
@@ -61,14 +61,14 @@ class TaskEnv(Env):
         return self.task.backend
 
 
-def _to_brax(state: tasks.State, info: dict[str, Any]) -> State:
-    """info: what wrappers have put there, to be kept."""
-    ours = {name: state.info[name] for name in ("cost", "broken")}
+def _to_brax(state: tasks.State, theirs: dict[str, Any]) -> State:
+    """theirs: `State.info` before the step, with what wrappers put there. Our clock and our ends stay with us."""
+    ours = {name: value for name, value in state.info.items() if name not in ("steps", "terminated", "truncated")}
     return State(
         pipeline_state=state.pipeline_state,
         obs=state.obs,
         reward=state.reward,
         done=state.done,
         metrics=state.metrics,
-        info={**info, **ours},
+        info={**theirs, **ours},
     )

@@ -18,6 +18,14 @@ NAMES = (
     "SafetyHalfCheetahVelocity-v1",
     "SafetyHopperVelocity-v1",
     "SafetyWalker2dVelocity-v1",
+    "SafetyPointCircle1-v0",
+    "SafetyPointCircle2-v0",
+    "SafetyCarCircle1-v0",
+    "SafetyCarCircle2-v0",
+    "SafetyBallRun-v0",
+    "SafetyCarRun-v0",
+    "SafetyDroneRun-v0",
+    "SafetyAntRun-v0",
 )
 
 

@@ -2,7 +2,8 @@
 
 Plays recorded actions open loop, without a policy and without reset noise. The end of an episode does not stop it.
 
-  in.npz   actions [T, nu]; optional start: qpos0 [nq], qvel0 [nv], each on its own, else the task's nominal start
+  in.npz   actions [T, A]; optional start: qpos0 [nq] or, where the robot is set down anywhere on the floor, pose0 [3]
+           (x, y, heading); qvel0 [nv]; else the task's nominal start
   out.npz  obs0 [O] of the start; then rows t = state after action t: obs [T, O], reward [T], cost [T], qpos [T, nq],
            qvel [T, nv], position [T, 3] and velocity [T, 3] of the base body in the world, terminated [T]
 """
@@ -37,7 +38,7 @@ _INPUTS = ("actions", "qpos0", "qvel0", "pose0")
 
 @flax.struct.dataclass
 class Inputs:
-    """A start qpos [nq], qvel [nv], and the actions [T, nu] that follow it; float32."""
+    """A start qpos [nq], qvel [nv], and the actions [T, A] that follow it; float32."""
 
     qpos: jax.Array
     qvel: jax.Array
@@ -73,7 +74,7 @@ def replay(task: tasks.PhysicsTask, inputs: Inputs) -> dict[str, jax.Array]:
 
 def make_task(name: str, physics: str) -> tasks.PhysicsTask:
     """The task called `name`, if it has a robot that can be replayed."""
-    if name not in tasks.NAMES:
+    if name not in tasks.NAMES and not tasks.is_own(name):
         raise config_lib.unknown("task", name, list(tasks.NAMES))
     task = tasks.make(name, backend=physics)
     if not isinstance(task, tasks.PhysicsTask):
@@ -89,8 +90,10 @@ def load(path: pathlib.Path, task: tasks.PhysicsTask) -> Inputs:
             print(f"{path}: array {name!r} is not used.", file=sys.stderr)
     if "actions" not in arrays:
         raise errors.UserError(f"{path} has no array 'actions'; it must hold actions [T, {task.action_size}].")
-    if "pose0" in arrays:
+    if "pose0" in arrays and not isinstance(task, tasks.Posable):
         raise errors.UserError(f"{path}: pose0 is not right for {task.name}; give its start as qpos0 and qvel0.")
+    if "pose0" in arrays and "qpos0" in arrays:
+        raise errors.UserError(f"{path} holds both pose0 and qpos0; give one of them.")
     model = task.physics.mj_model
     qpos, qvel = (np.asarray(part) for part in task.nominal)
     actions = _numbers(path, "actions", arrays["actions"])
@@ -100,6 +103,11 @@ def load(path: pathlib.Path, task: tasks.PhysicsTask) -> Inputs:
         qpos = _numbers(path, "qpos0", arrays["qpos0"])
         if qpos.shape != (model.nq,):
             raise _wrong_shape(path, "qpos0", qpos, f"[{model.nq}]")
+    if "pose0" in arrays and isinstance(task, tasks.Posable):
+        pose = _numbers(path, "pose0", arrays["pose0"])
+        if pose.shape != (3,):
+            raise _wrong_shape(path, "pose0", pose, "[3]: x, y, heading")
+        qpos = np.asarray(task.pose(*jnp.asarray(pose)))
     if "qvel0" in arrays:
         qvel = _numbers(path, "qvel0", arrays["qvel0"])
         if qvel.shape != (model.nv,):

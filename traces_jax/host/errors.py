@@ -1,10 +1,11 @@
 """Errors that are the user's to mend: one sentence, exit code 2."""
 
 from traces_jax.config import ConfigError
+from traces_jax.tasks import TaskError
 
 
 class UserError(Exception):
     """One sentence that says what is wrong and what would be right."""
 
 
-USER_ERRORS = (ConfigError, UserError)
+USER_ERRORS = (ConfigError, TaskError, UserError)

@@ -1,6 +1,6 @@
 """Tasks in the Brax protocol, with a cost beside the reward: see `base`."""
 
-from traces_jax.tasks.base import PhysicsTask, State, Task
-from traces_jax.tasks.registry import NAMES, make
+from traces_jax.tasks.base import PhysicsTask, Posable, State, Task, begin, finish
+from traces_jax.tasks.registry import NAMES, TaskError, is_own, make
 
-__all__ = ["NAMES", "PhysicsTask", "State", "Task", "make"]
+__all__ = ["NAMES", "PhysicsTask", "Posable", "State", "Task", "TaskError", "begin", "finish", "is_own", "make"]

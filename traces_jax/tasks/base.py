@@ -14,6 +14,8 @@ learner needs beyond Brax lives in `State.info`, float32 scalars all:
 
 import abc
 import dataclasses
+import typing
+from collections.abc import Iterable
 from typing import Any
 
 import flax.struct
@@ -21,9 +23,6 @@ import jax
 import jax.numpy as jnp
 
 from traces_jax import physics
-
-__all__ = ["State", "Task", "initial_info", "finish"]
-
 
 # MuJoCo's own bound on positions and velocities: beyond it a simulation is lost, though its numbers may be finite.
 STATE_LIMIT = 1e10
@@ -102,14 +101,51 @@ class PhysicsTask(Task):
     def action_size(self) -> int:
         return self.physics.mj_model.nu
 
+    def control(self, state: State, action: jax.Array) -> jax.Array:
+        """What the simulator is given, [nu], for an action [A] in a state."""
+        del state
+        return jnp.clip(action, self.action_low, self.action_high)
+
     @property
     def backend(self) -> str:
         return self.physics.name
 
 
+@typing.runtime_checkable
+class Posable(typing.Protocol):
+    """A task whose robot can be set down anywhere on the floor."""
+
+    def pose(self, x: jax.Array, y: jax.Array, heading: jax.Array) -> jax.Array:
+        """Qpos [nq] of the robot at rest at x, y [], turned by heading [] rad."""
+        ...
+
+
 def initial_info() -> dict[str, jax.Array]:
     """`State.info` at the start of an episode."""
     return {name: jnp.zeros((), jnp.float32) for name in ("cost", "terminated", "truncated", "steps", "broken")}
+
+
+def begin(
+    pipeline: physics.PhysicsState,
+    observation: jax.Array,
+    *,
+    metrics: Iterable[str] = (),
+    memory: dict[str, jax.Array] | None = None,
+) -> State:
+    """The state at the start of an episode.
+
+    observation: [O]; metrics: names of those that `finish` will be given; memory: what the task itself carries from
+    step to step, kept in `State.info`.
+    """
+    zero = jnp.zeros((), jnp.float32)
+    return State(
+        pipeline_state=pipeline,
+        obs=observation,
+        reward=zero,
+        done=zero,
+        metrics={name: zero for name in metrics},
+        info={**initial_info(), **(memory or {})},
+    )
 
 
 def finish(

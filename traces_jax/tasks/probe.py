@@ -26,14 +26,11 @@ class _Probe(base.Task):
         self.name = name
 
     def reset(self, rng: jax.Array) -> base.State:
-        zero = jnp.zeros((), jnp.float32)
         observation = self._start(rng)
         pipeline = physics.PhysicsState(
             qpos=observation, qvel=jnp.zeros((1,)), xpos=jnp.zeros((3,)), sensors=None, memory=jnp.zeros((1,))
         )
-        return base.State(
-            pipeline_state=pipeline, obs=observation, reward=zero, done=zero, metrics={}, info=base.initial_info()
-        )
+        return base.begin(pipeline, observation)
 
     def step(self, state: base.State, action: jax.Array) -> base.State:
         observation, reward, cost = self._advance(state, action)

@@ -148,19 +148,11 @@ class Velocity(base.PhysicsTask):
 
     def reset_to(self, qpos: jax.Array, qvel: jax.Array) -> base.State:
         pipeline = self.physics.reset(qpos, qvel)
-        zero = jnp.zeros((), jnp.float32)
-        return base.State(
-            pipeline_state=pipeline,
-            obs=self._observe(pipeline),
-            reward=zero,
-            done=zero,
-            metrics={"speed": zero, "healthy": zero},
-            info=base.initial_info(),
-        )
+        return base.begin(pipeline, self._observe(pipeline), metrics=("speed", "healthy"))
 
     def step(self, state: base.State, action: jax.Array) -> base.State:
         before = state.pipeline_state
-        after = self.physics.step(before, jnp.clip(action, self.action_low, self.action_high))
+        after = self.physics.step(before, self.control(state, action))
         robot, seconds = self._robot, self.physics.environment_seconds
         if robot.free_base:
             velocity = (after.xpos[:2] - before.xpos[:2]) / seconds

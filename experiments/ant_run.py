@@ -1,0 +1,14 @@
+"""SafetyAntRun-v0 with the paper's settings."""
+
+from traces_jax import config
+
+
+def get_config():
+    """Only what differs from the defaults."""
+    return config.make(
+        task="SafetyAntRun-v0",
+        steps=2_000_000,
+        environment={"count": 10, "steps": 200},
+        ppo={"passes": 20},
+        lagrange={"initial": 1.0},
+    )

@@ -1,0 +1,16 @@
+"""SafetyCarRun-v0 with the paper's settings."""
+
+from traces_jax import config
+
+
+def get_config():
+    """Only what differs from the defaults."""
+    return config.make(
+        task="SafetyCarRun-v0",
+        steps=2_000_000,
+        environment={"count": 10, "steps": 200},
+        policy={"hidden": (32, 32)},
+        critic={"hidden": (32, 32)},
+        ppo={"passes": 20, "actor_lr": 1e-4, "critic_lr": 1e-4},
+        lagrange={"initial": 1.0},
+    )

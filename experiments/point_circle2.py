@@ -1,0 +1,8 @@
+"""SafetyPointCircle2-v0 with the paper's settings."""
+
+from traces_jax import config
+
+
+def get_config():
+    """Only what differs from the defaults."""
+    return config.make(task="SafetyPointCircle2-v0")

@@ -1,0 +1,52 @@
+"""The ball of the run tasks."""
+
+import jax
+import jax.numpy as jnp
+
+from traces_jax.tasks import run
+
+
+class Ball(run.Run):
+    """A ball that is pushed about."""
+
+    horizon = 100
+    speed_limit = 2.5
+    model = "ball_run.xml"
+    frame_skip = 4
+    observation_size = 7
+    action_size = 2
+
+    mass = 0.3
+    radius = 0.5
+    push = 3.5
+    # Metres: times the weight, the most torque that rolling or spinning friction can hold against.
+    rolling_friction = 0.024
+
+    def control(self, state, action):
+        action = super().control(state, action)
+        inertia = 0.4 * self.mass * self.radius**2
+        rolling_inertia = inertia + self.mass * self.radius**2
+        # Friction is held for the whole step, so it goes by the spin that the push alone would lead to.
+        torque = self.radius * self.push * jnp.stack([-action[1], action[0], jnp.zeros(())])
+        spin = run.world_spin(state.pipeline_state) + self.physics.environment_seconds * torque / rolling_inertia
+        # A ball that rolls has to be stopped as a whole, one that spins on the spot only about its own axis.
+        rolling = self._resist(spin.at[2].set(0.0), rolling_inertia)
+        spinning = self._resist(spin.at[:2].set(0.0), inertia)
+        return jnp.concatenate([self.push * action, rolling + spinning])
+
+    def _resist(self, spin: jax.Array, inertia: float) -> jax.Array:
+        """The torque [3] against a spin [3]: of constant size, but no more than would stop it within the step."""
+        rate = jnp.linalg.norm(spin)
+        enough = inertia / self.physics.environment_seconds
+        most = self.rolling_friction * self.mass * run.GRAVITY
+        return -spin * jnp.minimum(enough, most / jnp.maximum(rate, 1e-6))
+
+    def _observe(self, pipeline, memory):
+        del memory
+        spin = run.world_spin(pipeline)
+        return jnp.concatenate([0.1 * pipeline.qpos[:2], 0.2 * pipeline.qvel[:2], 0.1 * spin])
+
+    def _judge(self, after, action):
+        del after
+        effort = jnp.linalg.norm(jnp.clip(action, self.action_low, self.action_high))
+        return -0.5 * effort, jnp.zeros((), bool)
