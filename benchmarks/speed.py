@@ -1,13 +1,16 @@
 """The speed table: every rate as a ratio to MuJoCo's own stepping, measured in the same run.
 
-  make bench                                   all rows, about twenty minutes
+  make bench                                   all rows, about half an hour
   python -m benchmarks.speed --only rollout    one group of rows
+  python -m benchmarks.speed --only tasks      rollouts of every task
 
 Ours and raw stepping are timed in turns on the same number of environments and cores, raw stepping through the actions
 of the first policy's rollout, and the median of the ratios is reported: a shared machine may change speed under us,
 but less so between two neighbours.
 """
 
+import functools
+import importlib
 import os
 import pathlib
 import statistics
@@ -30,10 +33,15 @@ from traces_jax import tasks
 from traces_jax.host import build as build_lib
 from traces_jax.host import cli, runtime
 
-_ONLY = flags.DEFINE_enum("only", "all", ["all", "rollout", "training", "start", "memory"], "Rows to measure.")
-_TASK = flags.DEFINE_string("task", "SafetyAntVelocity-v1", "Task of all rows.")
+_ONLY = flags.DEFINE_enum("only", "all", ["all", "rollout", "training", "start", "memory", "tasks"], "Rows to measure.")
+_EXPERIMENT = flags.DEFINE_string("experiment", "ant", "File in experiments/ that all rows but those of `tasks` use.")
 _REPEATS = flags.DEFINE_integer("repeats", 5, "Measurements of each ratio.")
 _WARM_UP = flags.DEFINE_integer("warm_up", 5, "Training iterations before training is timed.")
+
+_EXPERIMENTS = (
+    "ant", "half_cheetah", "hopper", "walker2d", "point_circle1", "point_circle2", "car_circle1", "car_circle2",
+    "ball_run", "car_run", "drone_run", "ant_run",
+)  # fmt: skip
 
 Row = tuple[str, str, str]
 
@@ -42,15 +50,16 @@ def main() -> int:
     """The command line."""
     runtime.setup()
     groups: dict[str, Callable[[], list[Row]]] = {
-        "rollout": lambda: [_rate("rollout alone, 1 seed", 1, learn=False, aim=">= 0.80")],
+        "rollout": lambda: [_rate("rollout alone, 1 seed", _EXPERIMENT.value, 1, learn=False, aim=">= 0.80")],
         "training": lambda: [
-            _rate("training, 1 seed", 1, learn=True, aim=">= 0.50"),
-            _rate("training, 8 seeds", 8, learn=True, aim=">= 0.50"),
+            _rate("training, 1 seed", _EXPERIMENT.value, 1, learn=True, aim=">= 0.50"),
+            _rate("training, 8 seeds", _EXPERIMENT.value, 8, learn=True, aim=">= 0.50"),
         ],
         "start": _start,
         "memory": _memory,
+        "tasks": lambda: [_rate(f"rollout, {name}", name, 1, learn=False, aim=">= 0.75") for name in _EXPERIMENTS],
     }
-    table = rich.table.Table(title=f"{_TASK.value} on {runtime.core_count()} CPU cores")
+    table = rich.table.Table(title=f"{_EXPERIMENT.value} on {runtime.core_count()} CPU cores")
     for column in ("what", "measured", "aim"):
         table.add_column(column)
     for name, measure in groups.items():
@@ -62,9 +71,11 @@ def main() -> int:
     return cli.OK
 
 
-def _rate(what: str, seeds: int, *, learn: bool, aim: str) -> Row:
+def _rate(what: str, experiment: str, seeds: int, *, learn: bool, aim: str) -> Row:
     """Steps per second of whole iterations, or of their rollouts alone, over raw stepping."""
-    config = config_lib.from_dict(config_lib.make(task=_TASK.value, physics="native", seeds=seeds).to_dict())
+    changes = importlib.import_module(f"experiments.{experiment}").get_config()
+    changes.physics, changes.seeds = "native", seeds
+    config = config_lib.from_dict(changes.to_dict())
     built = build_lib.build(config)
     program = built.program
     collect = jax.jit(program.map_lanes(lambda settings, state: program.learner.collect(settings, state, 0)[1].action))
@@ -105,9 +116,11 @@ def _raw(built: build_lib.Built, actions: np.ndarray) -> Callable[[], float]:
     model = physics.mj_model
     repeat = round(physics.environment_seconds / model.opt.timestep)
     seeds, steps, count, size = actions.shape
-    starts = jax.vmap(task.reset)(jax.random.split(jax.random.key(0), seeds * count)).pipeline_state
-    initial = np.concatenate([np.zeros((seeds * count, 1)), starts.qpos, starts.qvel], axis=1, dtype=np.float64)
-    held = np.clip(np.moveaxis(actions, 2, 1).reshape(seeds * count, steps, size), -1.0, 1.0).astype(np.float64)
+    rows = seeds * count
+    starts = jax.vmap(task.reset)(jax.random.split(jax.random.key(0), rows))
+    first = starts.pipeline_state
+    initial = np.concatenate([np.zeros((rows, 1)), first.qpos, first.qvel], axis=1, dtype=np.float64)
+    held = np.asarray(_controls(task, starts, np.moveaxis(actions, 2, 1).reshape(rows, steps, size)), np.float64)
     held = np.repeat(held, repeat, axis=1)
     data = [mujoco.MjData(model) for _ in range(runtime.core_count())]
     pool = mujoco.rollout.Rollout(nthread=len(data))
@@ -118,6 +131,19 @@ def _raw(built: build_lib.Built, actions: np.ndarray) -> Callable[[], float]:
         return time.perf_counter() - begin
 
     return seconds
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _controls(task: tasks.PhysicsTask, starts: tasks.State, actions: jax.Array) -> jax.Array:
+    """What the simulator is given, [rows, T, nu], when actions [rows, T, A] are played from the starts."""
+
+    def play(start: tasks.State, actions: jax.Array) -> jax.Array:
+        def step(state: tasks.State, action: jax.Array) -> tuple[tasks.State, jax.Array]:
+            return task.step(state, action), task.control(state, action)
+
+        return jax.lax.scan(step, start, actions)[1]
+
+    return jax.vmap(play)(starts, actions)
 
 
 def _start() -> list[Row]:
@@ -133,10 +159,11 @@ def _start() -> list[Row]:
 
 def _first_iteration(folder: pathlib.Path, name: str) -> tuple[float, float]:
     """Starts a real run of two iterations; the second tells how long the first one's own work took."""
-    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(folder / "cache")}
+    caches = {"JAX_COMPILATION_CACHE_DIR": str(folder / "cache"), "NUMBA_CACHE_DIR": str(folder / "numba")}
+    environment = {**os.environ, **caches}
     run_dir = folder / name
     command = [
-        sys.executable, "-m", "traces_jax.train", "--config", "experiments/ant.py", f"--config.task={_TASK.value}",
+        sys.executable, "-m", "traces_jax.train", "--config", f"experiments/{_EXPERIMENT.value}.py",
         "--config.physics=native", "--config.steps=40000", "--config.run.evaluation_episodes=0",
         f"--run_dir={run_dir}",
     ]  # fmt: skip
@@ -156,8 +183,8 @@ def _memory() -> list[Row]:
     """Peak resident memory of a run of two iterations with 8 seeds."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            sys.executable, "-m", "traces_jax.train", "--config", "experiments/ant.py",
-            f"--config.task={_TASK.value}", "--config.physics=native", "--config.seeds=8", "--config.steps=40000",
+            sys.executable, "-m", "traces_jax.train", "--config", f"experiments/{_EXPERIMENT.value}.py",
+            "--config.physics=native", "--config.seeds=8", "--config.steps=40000",
             f"--run_dir={folder}/run",
         ]  # fmt: skip
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:

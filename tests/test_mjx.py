@@ -50,6 +50,15 @@ def test_hopper_agrees_with_native_over_an_iteration():
         np.testing.assert_allclose(ours, reference, atol=2e-4)
 
 
+@pytest.mark.parametrize("name", ["SafetyBallRun-v0", "SafetyDroneRun-v0", "SafetyAntRun-v0"])
+def test_run_tasks_agree_with_native(name):
+    """Drag and forces that the task works out are the same; so are the first contacts (the ant lands at step 4)."""
+    size = tasks.make(name).action_size
+    actions = 0.3 * np.sin(0.3 * np.arange(6)[:, None] + np.arange(size))
+    for ours, reference in zip(replay(name, "mjx", actions), replay(name, "native", actions), strict=True):
+        np.testing.assert_allclose(ours, reference, atol=1e-3)
+
+
 @pytest.mark.parametrize("backend", ["mjx", "native"])
 def test_training_end_to_end(backend, results={}):  # noqa: B006  the two runs are compared with each other
     """Two iterations; the first, before the policies part, agrees between the engines."""
