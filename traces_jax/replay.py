@@ -11,8 +11,6 @@ Plays recorded actions open loop, without a policy and without reset noise. The 
 import functools
 import pathlib
 import sys
-import zipfile
-import zlib
 
 import flax.struct
 import jax
@@ -23,7 +21,7 @@ from jax import lax
 
 from traces_jax import config as config_lib
 from traces_jax import tasks
-from traces_jax.host import cli, errors, files, render, runtime
+from traces_jax.host import arrays, cli, errors, render, runtime
 from traces_jax.physics import base as physics_base
 
 _TASK = flags.DEFINE_string("task", None, "Name of the task, for instance SafetyAntVelocity-v1.")
@@ -84,52 +82,43 @@ def make_task(name: str, physics: str) -> tasks.PhysicsTask:
 
 def load(path: pathlib.Path, task: tasks.PhysicsTask) -> Inputs:
     """Reads and checks an input file."""
-    arrays = _read(path)
-    for name in arrays:
+    given = arrays.read(path, "actions")
+    for name in given:
         if name not in _INPUTS:
             print(f"{path}: array {name!r} is not used.", file=sys.stderr)
-    if "actions" not in arrays:
+    if "actions" not in given:
         raise errors.UserError(f"{path} has no array 'actions'; it must hold actions [T, {task.action_size}].")
-    if "pose0" in arrays and not isinstance(task, tasks.Posable):
+    if "pose0" in given and not isinstance(task, tasks.Posable):
         raise errors.UserError(f"{path}: pose0 is not right for {task.name}; give its start as qpos0 and qvel0.")
-    if "pose0" in arrays and "qpos0" in arrays:
+    if "pose0" in given and "qpos0" in given:
         raise errors.UserError(f"{path} holds both pose0 and qpos0; give one of them.")
     model = task.physics.mj_model
     qpos, qvel = (np.asarray(part) for part in task.nominal)
-    actions = _numbers(path, "actions", arrays["actions"])
+    actions = arrays.numbers(path, "actions", given["actions"])
     if actions.ndim != 2 or actions.shape[0] == 0 or actions.shape[1] != task.action_size:
-        raise _wrong_shape(path, "actions", actions, f"[T, {task.action_size}] with T of at least 1")
-    if "qpos0" in arrays:
-        qpos = _numbers(path, "qpos0", arrays["qpos0"])
+        raise arrays.wrong_shape(path, "actions", actions, f"[T, {task.action_size}] with T of at least 1")
+    if "qpos0" in given:
+        qpos = arrays.numbers(path, "qpos0", given["qpos0"])
         if qpos.shape != (model.nq,):
-            raise _wrong_shape(path, "qpos0", qpos, f"[{model.nq}]")
-    if "pose0" in arrays and isinstance(task, tasks.Posable):
-        pose = _numbers(path, "pose0", arrays["pose0"])
+            raise arrays.wrong_shape(path, "qpos0", qpos, f"[{model.nq}]")
+    if "pose0" in given and isinstance(task, tasks.Posable):
+        pose = arrays.numbers(path, "pose0", given["pose0"])
         if pose.shape != (3,):
-            raise _wrong_shape(path, "pose0", pose, "[3]: x, y, heading")
+            raise arrays.wrong_shape(path, "pose0", pose, "[3]: x, y, heading")
         qpos = np.asarray(task.pose(*jnp.asarray(pose)))
-    if "qvel0" in arrays:
-        qvel = _numbers(path, "qvel0", arrays["qvel0"])
+    if "qvel0" in given:
+        qvel = arrays.numbers(path, "qvel0", given["qvel0"])
         if qvel.shape != (model.nv,):
-            raise _wrong_shape(path, "qvel0", qvel, f"[{model.nv}]")
+            raise arrays.wrong_shape(path, "qvel0", qvel, f"[{model.nv}]")
     return Inputs(qpos=jnp.asarray(qpos), qvel=jnp.asarray(qvel), actions=jnp.asarray(actions))
-
-
-def save(path: pathlib.Path, arrays: dict[str, np.ndarray]) -> None:
-    """Writes an npz file that appears only when it is complete."""
-    try:
-        files.write_arrays(path, **arrays)
-    except OSError as error:
-        raise errors.UserError(f"--out={path} cannot be written: {error.strerror}.") from None
 
 
 def main() -> int:
     """The command line."""
-    name = _given(_TASK, "SafetyAntVelocity-v1")
-    actions, out = pathlib.Path(_given(_ACTIONS, "in.npz")), pathlib.Path(_given(_OUT, "out.npz"))
-    if out.is_dir() or not out.parent.is_dir():
-        problem = "it is a folder" if out.is_dir() else f"folder {str(out.parent)!r} does not exist"
-        raise errors.UserError(f"--out={out} cannot be written: {problem}.")
+    name = arrays.given(_TASK, "SafetyAntVelocity-v1")
+    actions = pathlib.Path(arrays.given(_ACTIONS, "in.npz"))
+    out = pathlib.Path(arrays.given(_OUT, "out.npz"))
+    arrays.check_out(out)
     video = pathlib.Path(_VIDEO.value) if _VIDEO.value else None
     if video:
         render.check_video_name(video)
@@ -141,44 +130,10 @@ def main() -> int:
     result = jax.device_get(replay(task, load(actions, task)))
     if video:
         render.write_episode(video, task.physics.mj_model, result["qpos"], task.physics.environment_seconds)
-    save(out, result)
+    arrays.save(out, result)
     steps, total, cost = result["reward"].shape[0], result["reward"].sum(), result["cost"].sum()
     print(f"{out}: {steps} steps, reward {total:.6g}, cost {cost:g}")
     return cli.OK
-
-
-def _given(flag: flags.FlagHolder[str | None], example: str) -> str:
-    if not flag.value:
-        raise errors.UserError(f"--{flag.name} is missing; give it as in --{flag.name} {example}.")
-    return flag.value
-
-
-def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """All arrays of an npz file."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except FileNotFoundError:
-        raise errors.UserError(f"--actions={path} does not exist; give an .npz file with an array 'actions'.") from None
-    # What numpy raises for a folder, an .npy file, other content, a cut file, pickled objects.
-    except (OSError, TypeError, AttributeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
-        raise errors.UserError(f"--actions={path} is not a readable .npz file; write it with numpy.savez.") from None
-
-
-def _numbers(path: pathlib.Path, name: str, array: np.ndarray) -> np.ndarray:
-    if array.dtype.kind not in "fiu":
-        raise errors.UserError(f"{path}: {name} holds {array.dtype.name}; it must hold real numbers.")
-    with np.errstate(over="ignore"):
-        array = array.astype(np.float32)
-    wrong = np.argwhere(~np.isfinite(array))
-    if wrong.size:
-        place = ", ".join(str(index) for index in wrong[0])
-        raise errors.UserError(f"{path}: {name}[{place}] is {array[tuple(wrong[0])]}; all numbers must be finite.")
-    return array
-
-
-def _wrong_shape(path: pathlib.Path, name: str, array: np.ndarray, right: str) -> errors.UserError:
-    return errors.UserError(f"{path}: {name} has shape {list(array.shape)}; it must be {right}.")
 
 
 if __name__ == "__main__":
