@@ -137,6 +137,7 @@ def make_samples(modules, agent, scale=1.0):
     action = mean + jnp.exp(log_std) * draw(SAMPLES, ACTIONS)
     return ppo.Samples(
         observation=observation,
+        context=observation,
         action=action,
         log_prob=distributions.log_prob(mean, log_std, action),
         advantage=scale * draw(SAMPLES),
@@ -147,7 +148,7 @@ def make_samples(modules, agent, scale=1.0):
 
 def start(hidden=(8,), scale=1.0):
     modules = make_modules(hidden)
-    agent = ppo.init(modules, jax.random.key(0), OBSERVATIONS)
+    agent = ppo.init(modules, jax.random.key(0), OBSERVATIONS, 0)
     return modules, agent, make_samples(modules, agent, scale)
 
 
@@ -320,7 +321,7 @@ def test_first_ratio_is_one():
     state, _ = iteration(config, state, 0)
     _, transitions, _ = collect(config, state, 1)
     samples = iteration(config, state, 1)[1]["samples"]
-    acted_with = built.act(config, state, transitions.observation, jnp.zeros_like(transitions.action))
+    acted_with = built.act(config, state, transitions.observation, None, jnp.zeros_like(transitions.action))
     mean, log_std = built.modules.policy(state.agent.actor.params, samples.observation)
     np.testing.assert_allclose(mean, acted_with.reshape(mean.shape), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(samples.action, transitions.action.reshape(mean.shape), rtol=1e-5, atol=1e-6)

@@ -56,7 +56,7 @@ def test_the_policy_reads_its_observation():
     )  # fmt: skip
     built, state, _ = train(config)
     one = jax.tree.map(lambda leaf: leaf[0], state)
-    action = built.program.learner.act(config, one, jnp.asarray([[1.0], [-1.0]]), jnp.zeros((2, 1)))
+    action = built.program.learner.act(config, one, jnp.asarray([[1.0], [-1.0]]), None, jnp.zeros((2, 1)))
     np.testing.assert_allclose(action[:, 0], [0.5, -0.5], atol=0.1)
 
 

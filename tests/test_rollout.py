@@ -20,7 +20,7 @@ def start(task, count, seed=0):
 def run(task, runner, actions, seed=1):
     """Plays actions [T, B, A] whatever is observed."""
     keys = rollout.environment_keys(jax.random.key(seed), 0, actions.shape[1])
-    return rollout.run(task, lambda observation, noise: noise, runner, actions, keys)
+    return rollout.run(task, rollout.Player(act=lambda observation, summary, noise: noise), runner, actions, keys)
 
 
 # --- Probe tasks ---------------------------------------------------------------------------------------------------

@@ -36,6 +36,19 @@ PROBE = {
 }
 
 
+# A query after every second iteration: stopped after the third, the pool is half full and the store has its first rows.
+TRACES = {
+    **HOPPER,
+    "task": "ProbeBudget",
+    "steps": 480,
+    "environment": {"count": 4, "steps": 20},
+    "method": {"source": "traces"},
+    "labels": {"limit": 3.0, "interval": 2},
+    "query": {"fraction": 0.25, "batch": 4},
+    "refit": {"store": 16, "passes": 2, "steps": 3, "new_batch": 2, "stored_batch": 4},
+}
+
+
 def last_state(config, folder: pathlib.Path):
     """The newest state of a run, keys as numbers."""
     loaded = run.load(folder, "latest", None, print)
@@ -68,14 +81,15 @@ def assert_same_run(config, a: pathlib.Path, b: pathlib.Path) -> None:
     assert len(rows[0]) == config.iterations
 
 
-def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(tmp_path, monkeypatch):
-    """With physics, and with episodes that run on across the stop."""
-    config = make_config(**HOPPER)
+@pytest.mark.parametrize(("settings", "iterations"), [(HOPPER, 2), (TRACES, 3)], ids=["oracle", "traces"])
+def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(settings, iterations, tmp_path, monkeypatch):
+    """With physics, and with episodes that run on across the stop; and with a pool and a store in between."""
+    config = make_config(**settings)
     assert run.train(config, tmp_path / "whole")
     with monkeypatch.context() as patch:
-        stop_after(patch, 2)
+        stop_after(patch, iterations)
         assert not run.train(config, tmp_path / "cut")
-    assert [row["iteration"] for row in metrics.read(tmp_path / "cut/metrics.jsonl")] == [0, 1]
+    assert [row["iteration"] for row in metrics.read(tmp_path / "cut/metrics.jsonl")] == list(range(iterations))
     assert run.train(config, tmp_path / "cut")
     assert_same_run(config, tmp_path / "whole", tmp_path / "cut")
 

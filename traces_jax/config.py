@@ -161,6 +161,94 @@ class LagrangeConfig:
 
 
 @settings
+class MethodConfig:
+    """Where the cost comes from, and in which order it is learned."""
+
+    # "traces" learns it from labels of trajectories, "oracle" is given the true one and its limit.
+    source: str = choice("oracle", "traces", "oracle")
+    # "paper" refits the estimator before this iteration's credits are computed, "released" after.
+    order: str = choice("paper", "paper", "released")
+
+
+@settings
+class EstimatorConfig:
+    """The network that gives each step its share of a violation."""
+
+    hidden: int = whole(4)
+    # GRU layers.
+    depth: int = whole(2)
+    decoder: tuple[int, ...] = layers((64, 64))
+    # Log credits lie between this and 0.
+    clamp: float = traced(-7.0, "a number below 0", lambda value: value < 0 and math.isfinite(value))
+    # Whether it reads observations scaled by the policy's statistics, and actions held within action_clip.
+    normalize_inputs: bool = switch(True)
+    action_clip: float = positive(3.0)
+    # What a fresh estimator takes the probability of an acceptable trajectory to be.
+    initial_probability: float = static(0.95, "a number above 0 and below 1", lambda value: 0 < value < 1)
+    # The cost of a step: mean of the clamped credit, mean of the credit without clamp (as released), or a sample.
+    cost: str = choice("clamped_mean", "clamped_mean", "mean", "sample")
+
+
+@settings
+class LabelsConfig:
+    """The person or monitor that looks at trajectories; here an oracle that knows the cost."""
+
+    # Summed cost up to which a trajectory is acceptable. Hidden from the learner.
+    limit: float = nonnegative(25.0)
+    # Steps between the prefixes that are judged as well.
+    interval: int = whole(20)
+    terminal_only: bool = switch(False)
+    # Share of labels that are wrong.
+    noise: float = fraction(0.0)
+    # A trajectory that ended before its time: "violating", or judged "by_cost" like any other.
+    early_end: str = choice("violating", "violating", "by_cost")
+
+
+@settings
+class QueryConfig:
+    """Which trajectories are labelled."""
+
+    # Share of all trajectories.
+    fraction: float = static(0.1, "a number above 0 and at most 1", lambda value: 0 < value <= 1)
+    # Labelled together; the pool grows until this many are due.
+    batch: int = whole(20)
+    # "cv": where the credits are most uncertain for their size; "random".
+    rule: str = choice("cv", "cv", "random")
+    # Trajectories under this score are left alone.
+    min_cv: float = nonnegative(0.0)
+    # Most labelled trajectories of a seed; 0 for no bound.
+    budget: int = whole(0, low=0)
+
+
+@settings
+class RefitConfig:
+    """Fitting the estimator after each batch of labels."""
+
+    passes: int = whole(5)
+    # Gradient steps in a pass.
+    steps: int = whole(12)
+    new_batch: int = whole(8)
+    stored_batch: int = whole(24)
+    # Labelled trajectories that are kept; the oldest go first.
+    store: int = whole(512)
+    lr: float = positive(3e-3)
+    weight_decay: float = nonnegative(1e-4)
+    max_grad_norm: float = positive(1.0)
+    # Accuracy on the new labels at which a refit stops.
+    target_accuracy: float = fraction(0.975)
+
+
+@settings
+class ConstraintConfig:
+    """What the policy has to keep when the cost is learned."""
+
+    # "probability": the mean estimated probability of an acceptable trajectory is at least d (as released);
+    # "jensen": the mean summed cost is at most -log d (as in the paper), which implies it.
+    form: str = choice("probability", "probability", "jensen")
+    d: float = traced(0.9, "a number above 0 and below 1", lambda value: 0 < value < 1)
+
+
+@settings
 class RunConfig:
     """What the host does around the compiled program."""
 
@@ -194,6 +282,12 @@ class Config:
     normalize: NormalizeConfig = NormalizeConfig()
     ppo: PPOConfig = PPOConfig()
     lagrange: LagrangeConfig = LagrangeConfig()
+    method: MethodConfig = MethodConfig()
+    estimator: EstimatorConfig = EstimatorConfig()
+    labels: LabelsConfig = LabelsConfig()
+    query: QueryConfig = QueryConfig()
+    refit: RefitConfig = RefitConfig()
+    constraint: ConstraintConfig = ConstraintConfig()
     run: RunConfig = RunConfig()
 
     @property

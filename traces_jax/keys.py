@@ -14,8 +14,18 @@ class Stream(enum.IntEnum):
     SHUFFLE = 3
     EVALUATE = 4
     RESET_LATER = 5
+    ESTIMATOR = 6
+    QUERY = 7
+    LABEL = 8
+    REFIT = 9
+    CREDIT = 10
 
 
 def stream(key: jax.Array, index: jax.Array | int, name: Stream) -> jax.Array:
     """The key of stream `name` in iteration `index`."""
-    return jax.random.fold_in(jax.random.fold_in(key, index), name)
+    return substream(jax.random.fold_in(key, index), name)
+
+
+def substream(key: jax.Array, name: Stream) -> jax.Array:
+    """The key of stream `name`, from a key that already knows the iteration."""
+    return jax.random.fold_in(key, name)

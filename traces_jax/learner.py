@@ -1,6 +1,7 @@
 """The order of the algorithm. Everything else is a small room that this page calls.
 
-One iteration: collect -> constraint -> multiplier -> advantages -> policy update -> row.
+One iteration: collect -> judge -> multiplier -> advantages -> policy update -> row. Judging is what the source of costs
+does (`sources`): the oracle reads the true cost, TraCeS picks, labels, refits and credits.
 """
 
 import dataclasses
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from traces_jax import distributions, episodes, normalize, rollout
+from traces_jax import distributions, episodes, normalize, rollout, sources
 from traces_jax.config import Config
 from traces_jax.keys import Stream, stream
 from traces_jax.networks import Critic, GaussianActor
@@ -22,9 +23,10 @@ from traces_jax.tasks import Task
 
 @flax.struct.dataclass
 class Normalizers:
-    """Running statistics of everything that is scaled."""
+    """Running statistics of everything that is scaled. summary: only with a source that has a memory."""
 
     observation: normalize.RunningStatistics
+    summary: normalize.RunningStatistics | None
     reward: normalize.RunningStatistics
     cost: normalize.RunningStatistics
 
@@ -38,6 +40,7 @@ class LearnerState:
     multiplier: lagrange.LagrangeState
     normalizers: Normalizers
     window: episodes.EpisodeWindow
+    source: Any
     runner: rollout.RunnerState
 
 
@@ -72,6 +75,7 @@ class Learner:
 
     Attributes:
       task: the environment.
+      source: where costs come from.
       modules: the networks.
       environments: how a lane's environments are spread over devices.
       one_lane_at_a_time: under vmap, update the lanes' policies one after the other instead of in one batch. On a
@@ -79,23 +83,31 @@ class Learner:
     """
 
     task: Task
+    source: sources.Source
     modules: ppo.Modules
     environments: Spread
     one_lane_at_a_time: bool
 
     def init(self, config: Config, key: jax.Array) -> LearnerState:
         """A fresh lane. key: the lane's identity; kept, never consumed."""
-        observation_size = self.task.observation_size
+        observation_size, summary_size = self.task.observation_size, self.source.summary_size(config)
+        count = config.environment.count
         return LearnerState(
             key=key,
-            agent=ppo.init(self.modules, stream(key, 0, Stream.INIT), observation_size),
+            agent=ppo.init(self.modules, stream(key, 0, Stream.INIT), observation_size, summary_size),
             multiplier=lagrange.init(config.lagrange.initial),
             normalizers=Normalizers(
-                observation=normalize.init((observation_size,)), reward=normalize.init(()), cost=normalize.init(())
+                observation=normalize.init((observation_size,)),
+                summary=normalize.init((summary_size,)) if summary_size else None,
+                reward=normalize.init(()),
+                cost=normalize.init(()),
             ),
             window=episodes.init(config.lagrange.window),
+            source=self.source.init(config, stream(key, 0, Stream.ESTIMATOR)),
             runner=rollout.start(
-                self.task, rollout.environment_keys(stream(key, 0, Stream.RESET), 0, config.environment.count)
+                self.task,
+                rollout.environment_keys(stream(key, 0, Stream.RESET), 0, count),
+                self.source.memory(config, count),
             ),
         )
 
@@ -114,11 +126,11 @@ class Learner:
         keys = functools.partial(self.environments.keys, count=settings.count)
         runner = state.runner
         if settings.reset_each_iteration:
-            runner = rollout.start(self.task, keys(stream(state.key, index, Stream.RESET)))
+            runner = self.start(config, keys(stream(state.key, index, Stream.RESET)))
         noise = rollout.noise(keys(stream(state.key, index, Stream.ACT)), settings.steps, self.task.action_size)
         runner, transitions, truth = rollout.run(
             self.task,
-            functools.partial(self.act, config, state),
+            self.player(config, state),
             runner,
             noise,
             keys(stream(state.key, index, Stream.RESET_LATER)),
@@ -133,39 +145,81 @@ class Learner:
         truth: rollout.Truth,
         index: jax.Array,
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
-        """Multiplier, advantages, policy; then the statistics that the next iteration acts with."""
+        """Costs, multiplier, advantages, policy; then the statistics that the next iteration acts with."""
         window = episodes.push(state.window, truth)
         window_return, window_cost = episodes.means(window)
-        multiplier = lagrange.update(state.multiplier, window_cost, config.lagrange.cost_limit, lr=config.lagrange.lr)
-        samples, normalizers = self._samples(config, state, transitions, truth.cost, multiplier.multiplier)
+        source, verdict, source_row = self.source.judge(
+            config,
+            state.source,
+            state.normalizers.observation,
+            transitions,
+            truth,
+            window,
+            jax.random.fold_in(state.key, index),
+            index,
+        )
+        multiplier = lagrange.update(state.multiplier, verdict.measure, verdict.limit, lr=config.lagrange.lr)
+        samples, normalizers = self._samples(config, state, transitions, verdict.cost, multiplier.multiplier)
         progress = index / config.iterations if config.ppo.actor_lr_decay else 0.0
         actor_lr = config.ppo.actor_lr * (1.0 - progress)
         agent, update_scalars = self._update(
             state.agent, samples, stream(state.key, index, Stream.SHUFFLE), config.ppo, jnp.asarray(actor_lr)
         )
-        learned = jax.tree.leaves((agent, multiplier, normalizers))
+        learned = jax.tree.leaves((agent, multiplier, normalizers, self.source.learned(source)))
         finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in learned]))
         row = {
-            **episodes.summary(truth, config.lagrange.cost_limit),
+            **episodes.summary(truth, self.source.true_limit(config)),
             "window/return": window_return,
             "window/cost": window_cost,
-            "constraint/limit": jnp.asarray(config.lagrange.cost_limit, jnp.float32),
-            "constraint/gap": window_cost - config.lagrange.cost_limit,
+            "constraint/measure": verdict.measure,
+            "constraint/limit": verdict.limit,
+            "constraint/gap": verdict.measure - verdict.limit,
             "constraint/multiplier": multiplier.multiplier,
             "ppo/actor_lr": jnp.asarray(actor_lr, jnp.float32),
             **update_scalars,
+            **source_row,
             "finite": finite.astype(jnp.float32),
         }
         return dataclasses.replace(
-            state, agent=agent, multiplier=multiplier, normalizers=normalizers, window=window
+            state, agent=agent, multiplier=multiplier, normalizers=normalizers, window=window, source=source
         ), row
 
-    def act(self, config: Config, state: LearnerState, observation: jax.Array, noise: jax.Array) -> jax.Array:
-        """Actions [..., A] for raw observations [..., O] and standard normal noise [..., A]; zero noise is the mean."""
+    def start(self, config: Config, keys: jax.Array) -> rollout.RunnerState:
+        """Environments at random starts, one for each of keys [B], consumed."""
+        return rollout.start(self.task, keys, self.source.memory(config, keys.shape[0]))
+
+    def player(self, config: Config, state: LearnerState) -> rollout.Player:
+        """The current policy; with zero noise it takes its mean action."""
+
+        def remember(memory, observation, action):
+            return self.source.remember(
+                config, state.source, state.normalizers.observation, memory, observation, action
+            )
+
+        return rollout.Player(
+            act=functools.partial(self.act, config, state), remember=remember, summarize=self.source.summarize
+        )
+
+    def act(
+        self,
+        config: Config,
+        state: LearnerState,
+        observation: jax.Array,
+        summary: jax.Array | None,
+        noise: jax.Array,
+    ) -> jax.Array:
+        """Actions [..., A] for raw observations [..., O], summaries [..., H] and standard normal noise [..., A]."""
+        observed = self._observe(config, state.normalizers, observation)
         mean, log_std = self.modules.policy(
-            state.agent.actor.params, self._observe(config, state.normalizers, observation)
+            state.agent.actor.params, self._context(state.normalizers, observed, summary)
         )
         return mean + jnp.exp(log_std) * noise
+
+    def _context(self, normalizers: Normalizers, observed: jax.Array, summary: jax.Array | None) -> jax.Array:
+        """What actor and cost critic read: the scaled observation and, if there is one, the scaled summary."""
+        if summary is None or normalizers.summary is None:
+            return observed
+        return jnp.concatenate([observed, normalize.apply(normalizers.summary, summary)], axis=-1)
 
     def _observe(self, config: Config, normalizers: Normalizers, observation: jax.Array) -> jax.Array:
         if config.normalize.observations:
@@ -185,8 +239,13 @@ class Learner:
         Observations keep the statistics they were acted on with, so that the first policy ratio is 1. Rewards and
         costs, which no action has read, use the updated ones.
         """
+        summary = state.normalizers.summary
+        if summary is not None:
+            assert transitions.summary is not None
+            summary = normalize.update(summary, transitions.summary)
         normalizers = Normalizers(
             observation=normalize.update(state.normalizers.observation, transitions.observation),
+            summary=summary,
             reward=normalize.update(state.normalizers.reward, transitions.reward),
             cost=normalize.update(state.normalizers.cost, cost),
         )
@@ -197,6 +256,8 @@ class Learner:
             cost = normalize.apply(normalizers.cost, cost)
         observation = self._observe(config, state.normalizers, transitions.observation)
         next_observation = self._observe(config, state.normalizers, transitions.next_observation)
+        context = self._context(state.normalizers, observation, transitions.summary)
+        next_context = self._context(state.normalizers, next_observation, transitions.next_summary)
         estimate = functools.partial(
             advantages.gae, terminated=transitions.terminated, truncated=transitions.truncated, gamma=config.ppo.gamma
         )
@@ -209,16 +270,17 @@ class Learner:
         )
         cost_advantage, cost_target = estimate(
             cost,
-            value_of(state.agent.cost_critic.params, observation),
-            value_of(state.agent.cost_critic.params, next_observation),
+            value_of(state.agent.cost_critic.params, context),
+            value_of(state.agent.cost_critic.params, next_context),
             decay=config.ppo.cost_gae_lambda,
         )
         advantage = lagrange.mix(
             advantages.standardize(reward_advantage), advantages.center(cost_advantage), multiplier
         )
-        mean, log_std = self.modules.policy(state.agent.actor.params, observation)
+        mean, log_std = self.modules.policy(state.agent.actor.params, context)
         samples = ppo.Samples(
             observation=observation,
+            context=context,
             action=transitions.action,
             log_prob=distributions.log_prob(mean, log_std, transitions.action),
             advantage=advantage,
@@ -240,6 +302,7 @@ def make(config: Config, task: Task, *, environments: Spread, one_lane_at_a_time
     """The learner of a task."""
     return Learner(
         task=task,
+        source=sources.make(config, task),
         modules=ppo.Modules(
             actor=GaussianActor(
                 hidden=config.policy.hidden,

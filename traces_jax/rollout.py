@@ -1,5 +1,6 @@
 """Running a policy: a scan over time of vmapped environments that reset themselves from fresh random states."""
 
+import dataclasses
 from collections.abc import Callable
 
 import flax.struct
@@ -15,9 +16,13 @@ _BLOCK = 50
 
 @flax.struct.dataclass
 class RunnerState:
-    """What lives on between iterations: environments [B] and the sums of their unfinished episodes [B]."""
+    """What lives on between iterations: environments [B] and the sums of their unfinished episodes [B].
+
+    memory: what a source of costs remembers of these episodes, [B, ...]; None if it remembers nothing.
+    """
 
     environment: State
+    memory: jax.Array | None
     episode_return: jax.Array
     episode_cost: jax.Array
 
@@ -26,10 +31,13 @@ class RunnerState:
 class Transitions:
     """What a learner may see, time-major [T, B, ...]. The true cost is not here.
 
-    `next_observation` is the true last observation where an episode ended, never the one after the reset.
+    `next_observation` is the true last observation where an episode ended, never the one after the reset. Summaries of
+    the episode before and after the step, [T, B, H], are there if the source of costs has a memory.
     """
 
     observation: jax.Array
+    summary: jax.Array | None
+    next_summary: jax.Array | None
     action: jax.Array
     reward: jax.Array
     next_observation: jax.Array
@@ -62,34 +70,50 @@ def noise(keys: jax.Array, steps: int, size: int) -> jax.Array:
     return jnp.moveaxis(jax.vmap(lambda key: jax.random.normal(key, (steps, size)))(keys), 0, 1)
 
 
-def start(task: Task, keys: jax.Array) -> RunnerState:
-    """Environments at random starts, one for each of keys [B], consumed."""
+@dataclasses.dataclass(frozen=True)
+class Player:
+    """Who acts.
+
+    Attributes:
+      act: (observation [B, O], summary [B, H] or None, noise [B, A]) -> action [B, A].
+      remember: (memory [B, ...] or None, observation, action) -> memory after the step.
+      summarize: memory -> summary.
+    """
+
+    act: Callable[[jax.Array, jax.Array | None, jax.Array], jax.Array]
+    remember: Callable[[jax.Array | None, jax.Array, jax.Array], jax.Array | None] = lambda *_: None
+    summarize: Callable[[jax.Array | None], jax.Array | None] = lambda _: None
+
+
+def start(task: Task, keys: jax.Array, memory: jax.Array | None = None) -> RunnerState:
+    """Environments at random starts, one for each of keys [B], consumed. memory: [B, ...] of new episodes."""
     zeros = jnp.zeros(keys.shape, jnp.float32)
-    return RunnerState(environment=jax.vmap(task.reset)(keys), episode_return=zeros, episode_cost=zeros)
+    return RunnerState(environment=jax.vmap(task.reset)(keys), memory=memory, episode_return=zeros, episode_cost=zeros)
 
 
 def run(
     task: Task,
-    act: Callable[[jax.Array, jax.Array], jax.Array],
+    player: Player,
     runner: RunnerState,
     noise: jax.Array,
     keys: jax.Array,
 ) -> tuple[RunnerState, Transitions, Truth]:
-    """Runs all environments for T steps.
-
-    act: (observation [B, O], noise [B, A]) -> action [B, A]. noise: [T, B, A]. keys: [B] for resets, consumed.
-    """
+    """Runs all environments for T steps. noise: [T, B, A]. keys: [B] for resets, consumed. A new memory is zero."""
 
     def step(runner: RunnerState, inputs: tuple[jax.Array, State]):
         step_noise, fresh = inputs
         before = runner.environment
-        action = act(before.obs, step_noise)
+        summary = player.summarize(runner.memory)
+        action = player.act(before.obs, summary, step_noise)
+        memory = player.remember(runner.memory, before.obs, action)
         after = jax.vmap(task.step)(before, action)
         ended = after.done > 0
         total_return = runner.episode_return + after.reward
         total_cost = runner.episode_cost + after.info["cost"]
         transition = Transitions(
             observation=before.obs,
+            summary=summary,
+            next_summary=player.summarize(memory),
             action=action,
             reward=after.reward,
             next_observation=after.obs,
@@ -106,6 +130,7 @@ def run(
         )
         runner = RunnerState(
             environment=where(ended, fresh, after),
+            memory=where(ended, jax.tree.map(jnp.zeros_like, memory), memory),
             episode_return=jnp.where(ended, 0.0, total_return),
             episode_cost=jnp.where(ended, 0.0, total_cost),
         )

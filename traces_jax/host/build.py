@@ -29,6 +29,7 @@ def build(config: Config, lanes: list[Lane] | None = None) -> Built:
     grid = parallel.grid(len(lanes), config.environment.count, jax.devices())
     task = make_task(config, physics)
     _check_episodes_end(config, task)
+    _check_whole_episodes(config, task)
     program = parallel.make(
         lanes,
         learner.make(config, task, environments=grid.environments, one_lane_at_a_time=backend == "cpu"),
@@ -44,6 +45,17 @@ def _check_episodes_end(config: Config, task: tasks.Task) -> None:
         raise errors.UserError(
             f"environment.steps={settings.steps} is not right: with environment.reset_each_iteration no episode of "
             f"{task.horizon} steps would ever end; {task.horizon}, or reset_each_iteration=false, would be right."
+        )
+
+
+def _check_whole_episodes(config: Config, task: tasks.Task) -> None:
+    """Labels are for whole trajectories: a rollout must hold some, from their first step on."""
+    settings = config.environment
+    if config.method.source != "oracle" and (not settings.reset_each_iteration or settings.steps % task.horizon):
+        raise errors.UserError(
+            f"environment.steps={settings.steps} with environment.reset_each_iteration={settings.reset_each_iteration} is "
+            f"not right for method.source={config.method.source!r}: labels need whole episodes; a multiple of "
+            f"{task.horizon} steps, and true, would be right."
         )
 
 

@@ -1,6 +1,6 @@
 """Evaluation of saved policies: fresh environments, mean actions, frozen statistics, true costs."""
 
-import functools
+import dataclasses
 import json
 import pathlib
 
@@ -17,7 +17,6 @@ from traces_jax.host import build as build_lib
 from traces_jax.host import files
 from traces_jax.keys import Stream, stream
 from traces_jax.learner import Learner, LearnerState
-from traces_jax.tasks import State
 
 
 def episodes(built: build_lib.Built, state: LearnerState, count: int) -> dict[str, np.ndarray]:
@@ -36,8 +35,7 @@ def first_episodes(learner: Learner, settings: Config, state: LearnerState, coun
     task = learner.task
     starts, resets = (learner.environments.keys(stream(state.key, i, Stream.EVALUATE), count=count) for i in (0, 1))
     quiet = jnp.zeros((task.horizon, starts.shape[0], task.action_size))
-    act = functools.partial(learner.act, settings, state)
-    _, _, truth = rollout.run(task, act, rollout.start(task, starts), quiet, resets)
+    _, _, truth = rollout.run(task, learner.player(settings, state), learner.start(settings, starts), quiet, resets)
     truth = learner.environments.gather(truth)
     first = jnp.argmax(truth.ended, axis=0)
     pick = lambda values: jnp.take_along_axis(values, first[None], axis=0)[0, :count]  # noqa: E731
@@ -54,12 +52,18 @@ def positions(built: build_lib.Built, state: LearnerState) -> np.ndarray:
     learner = program.learner
 
     def one_lane(settings: Config, state: LearnerState) -> tuple[jax.Array, jax.Array]:
-        def step(environment: State, _: None) -> tuple[State, tuple[jax.Array, jax.Array]]:
-            quiet = jnp.zeros((learner.task.action_size,))
-            after = learner.task.step(environment, learner.act(settings, state, environment.obs, quiet))
-            return after, (after.pipeline_state.qpos, after.done)
+        player = learner.player(settings, state)
 
-        start = learner.task.reset(stream(state.key, 0, Stream.EVALUATE))
+        def step(runner: rollout.RunnerState, _: None) -> tuple[rollout.RunnerState, tuple[jax.Array, jax.Array]]:
+            quiet = jnp.zeros((1, learner.task.action_size))
+            observation = runner.environment.obs
+            action = player.act(observation, player.summarize(runner.memory), quiet)
+            after = jax.vmap(learner.task.step)(runner.environment, action)
+            memory = player.remember(runner.memory, observation, action)
+            runner = dataclasses.replace(runner, environment=after, memory=memory)
+            return runner, (after.pipeline_state.qpos[0], after.done[0])
+
+        start = learner.start(settings, stream(state.key, 0, Stream.EVALUATE)[None])
         _, path = lax.scan(step, start, None, length=learner.task.horizon)
         return path
 
@@ -108,7 +112,7 @@ def evaluate(built: build_lib.Built, state: LearnerState, folder: pathlib.Path, 
     """Evaluates, prints the table, saves evaluation.json and the raw episodes beside it."""
     result = episodes(built, state, count)
     names = [lane.name for lane in built.lanes]
-    limits = np.asarray([lane.config.lagrange.cost_limit for lane in built.lanes])
+    limits = np.asarray([built.program.learner.source.true_limit(lane.config) for lane in built.lanes])
     summary = summarize(result, names, limits, [name.partition(" ")[2] for name in names])
     summary = {"task": built.config.task, "iteration": iteration, "episodes": count, **summary}
     files.write_text(folder / "evaluation.json", json.dumps(summary, indent=2) + "\n")

@@ -65,7 +65,6 @@ def _loop(config: Config, folder, built, checkpoints, best, view, stopped) -> bo
     writer = metrics.MetricWriter(
         folder, [lane.name for lane in built.lanes], tensorboard=config.run.tensorboard, iterations_done=done
     )
-    limits = np.asarray([lane.config.lagrange.cost_limit for lane in built.lanes])
     best_return = _best_so_far(folder / "metrics.jsonl", best.iterations())
     started = time.monotonic()
     saved = done
@@ -78,7 +77,8 @@ def _loop(config: Config, folder, built, checkpoints, best, view, stopped) -> bo
             writer.write(done, rows, steps_per_iteration=config.iteration_steps, seconds=time.monotonic() - started)
             done += length
             view.update(done, rows)
-            if np.all(rows["window/cost"][:, -1] <= limits):
+            # As far as the learner itself knows: with a learned cost, the true one has no say in what is kept.
+            if np.all(rows["constraint/gap"][:, -1] <= 0):
                 mean_return = float(np.mean(rows["window/return"][:, -1]))
                 if mean_return > best_return and done % config.run.checkpoint_every == 0:
                     best_return = mean_return

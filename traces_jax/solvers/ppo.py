@@ -38,9 +38,10 @@ class Agent:
 
 @flax.struct.dataclass
 class Samples:
-    """What an update learns from, [N, ...]; observations are normalised."""
+    """What an update learns from, [N, ...]. The reward critic reads observations, actor and cost critic contexts."""
 
     observation: jax.Array
+    context: jax.Array
     action: jax.Array
     log_prob: jax.Array
     advantage: jax.Array
@@ -64,13 +65,17 @@ class Modules:
         return typing.cast(jax.Array, self.critic.apply(params, observation))
 
 
-def init(modules: Modules, key: jax.Array, observation_size: int) -> Agent:
+def init(modules: Modules, key: jax.Array, observation_size: int, summary_size: int) -> Agent:
     """Fresh networks. key: consumed."""
     observation = jnp.zeros((observation_size,), jnp.float32)
+    context = jnp.zeros((observation_size + summary_size,), jnp.float32)
     actor, reward_critic, cost_critic = (
-        module.init(module_key, observation)
-        for module, module_key in zip(
-            (modules.actor, modules.critic, modules.critic), jax.random.split(key, 3), strict=True
+        module.init(module_key, inputs)
+        for module, module_key, inputs in zip(
+            (modules.actor, modules.critic, modules.critic),
+            jax.random.split(key, 3),
+            (context, observation, context),
+            strict=True,
         )
     )
     return Agent(actor=_train(actor), reward_critic=_train(reward_critic), cost_critic=_train(cost_critic))
@@ -97,10 +102,10 @@ def update(
     key: for shuffling, consumed. Returns the new agent and scalars.
     """
     count = samples.advantage.shape[0]
-    old_mean, old_log_std = modules.policy(agent.actor.params, samples.observation)
+    old_mean, old_log_std = modules.policy(agent.actor.params, samples.context)
 
     def actor_loss(params, batch: Samples):
-        mean, log_std = modules.policy(params, batch.observation)
+        mean, log_std = modules.policy(params, batch.context)
         log_prob = distributions.log_prob(mean, log_std, batch.action)
         surrogate = clipped_loss(log_prob, batch.log_prob, batch.advantage, ppo.clip)
         return surrogate - ppo.entropy * distributions.entropy(log_std), surrogate
@@ -110,7 +115,7 @@ def update(
         return loss + ppo.reward_critic_l2 * _squares(params), loss
 
     def cost_critic_loss(params, batch: Samples):
-        loss = critic_loss(modules.value(params, batch.observation), batch.cost_target)
+        loss = critic_loss(modules.value(params, batch.context), batch.cost_target)
         return loss + ppo.cost_critic_l2 * _squares(params), loss
 
     def minibatch_step(agent: Agent, batch: Samples):
@@ -126,7 +131,7 @@ def update(
         order = jax.random.permutation(jax.random.fold_in(key, carry.index), count)
         batches = jax.tree.map(lambda x: x[order].reshape(-1, ppo.minibatch, *x.shape[1:]), samples)
         agent, losses = lax.scan(minibatch_step, carry.agent, batches)
-        mean, log_std = modules.policy(agent.actor.params, samples.observation)
+        mean, log_std = modules.policy(agent.actor.params, samples.context)
         return _Pass(
             index=carry.index + 1,
             agent=agent,
@@ -137,7 +142,7 @@ def update(
     nothing = {name: jnp.zeros(()) for name in ("actor", "reward_critic", "cost_critic")}
     start = _Pass(index=jnp.zeros((), jnp.int32), agent=agent, kl=jnp.zeros(()), losses=nothing)
     end = lax.while_loop(lambda carry: (carry.index < ppo.passes) & (carry.kl <= ppo.target_kl), one_pass, start)
-    _, log_std = modules.policy(end.agent.actor.params, samples.observation[0])
+    _, log_std = modules.policy(end.agent.actor.params, samples.context[0])
     scalars = {
         "ppo/passes": end.index.astype(jnp.float32),
         "ppo/kl": end.kl,

@@ -54,6 +54,8 @@ class Task(abc.ABC):
 
     name: str
     horizon: int
+    # Whether an episode may end before the horizon.
+    ends_early: bool = False
     # Bounds of the actions that have an effect; policies may go beyond, tasks clip.
     action_low: float = -1.0
     action_high: float = 1.0

@@ -32,6 +32,7 @@ class Ant(run.Run):
     """Four legs of two joints."""
 
     horizon = 200
+    ends_early = True
     speed_limit = 1.5
     model = "ant_run.xml"
     frame_skip = 4

@@ -38,6 +38,7 @@ class Drone(run.Run):
     """Four rotors on a cross; the first points along the lane."""
 
     horizon = 200
+    ends_early = True
     speed_limit = 1.5
     model = "drone_run.xml"
     frame_skip = 2

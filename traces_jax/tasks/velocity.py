@@ -125,7 +125,7 @@ class Velocity(base.PhysicsTask):
             physics.Model(path=_MODELS / robot.model, frame_skip=robot.frame_skip, base="torso"),
         )
         self._robot = robot
-        self._terminate_when_unhealthy = terminate_when_unhealthy
+        self._terminate_when_unhealthy = self.ends_early = terminate_when_unhealthy
         self._hidden = 2 if robot.free_base else 1  # the world position along the track is not observed
 
     @property

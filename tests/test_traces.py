@@ -1,0 +1,229 @@
+"""TraCeS in the loop: what it may see, what it counts, and that credits land where the guilt is."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import assert_trees_close, make_config, train
+
+from traces_jax import episodes, sources, tasks
+from traces_jax.config import RefitConfig
+from traces_jax.estimator import credit, network, refit
+from traces_jax.feedback import trajectories
+from traces_jax.host import build
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+PROBE = {
+    "task": "ProbeBudget",
+    "physics": "native",
+    "steps": 480,
+    "environment": {"count": 4, "steps": 20},
+    "ppo": {"minibatch": 20, "passes": 3},
+    "policy": {"hidden": (8,)},
+    "critic": {"hidden": (8,)},
+    "method": {"source": "traces"},
+    "labels": {"limit": 3.0, "interval": 2},
+    "query": {"fraction": 0.25, "batch": 4},
+    "refit": {"store": 16, "passes": 2, "steps": 3, "new_batch": 2, "stored_batch": 4},
+}
+
+
+def probe(**changes):
+    merged = {
+        key: {**PROBE.get(key, {}), **value} if isinstance(value, dict) else value for key, value in changes.items()
+    }
+    return make_config(**{**PROBE, **merged})
+
+
+@pytest.fixture(scope="module")
+def default_run(quick_compile):
+    """The whole run of the default settings: what was built, last state, rows."""
+    return train(probe())
+
+
+def test_sums_begin_anew_with_each_episode():
+    values = jnp.array([[1.0, 1], [2, 2], [4, 4], [8, 8]])
+    ended = jnp.array([[0, 0], [1, 0], [0, 0], [1, 1]], bool)
+    np.testing.assert_array_equal(episodes.running_sum(values, ended), [[1, 1], [3, 3], [4, 7], [12, 15]])
+
+
+def test_a_query_every_few_iterations(default_run):
+    """Eight episodes in an iteration, a quarter of them labelled, four at a time: after every second iteration."""
+    config = probe()
+    source = sources.make(config, tasks.make("ProbeBudget"))
+    assert source.schedule(config) == dataclasses.replace(
+        source.schedule(config), episodes=8, places=8, period=2, picks=4
+    )
+    _, _, rows = default_run
+    np.testing.assert_array_equal(rows["labels/trajectories"][0], [0, 4, 4, 8, 8, 12])
+    # Prefixes of 2, 4, 6, 8 and 10 steps.
+    np.testing.assert_array_equal(rows["labels/queries"], 5 * rows["labels/trajectories"])
+    assert np.all(rows["pool/dropped"] == 0) and np.all(rows["finite"] == 1)
+
+
+@pytest.mark.parametrize("budget", [1, 6])
+def test_a_budget_is_never_exceeded(budget):
+    _, state, rows = train(probe(query={"budget": budget}))
+    assert rows["labels/trajectories"][0, -1] == budget
+    assert int(jnp.sum(state.source.store.rows.valid)) == budget
+
+
+def test_only_the_whole_is_judged_if_asked_for():
+    _, _, rows = train(probe(labels={"terminal_only": True}))
+    np.testing.assert_array_equal(rows["labels/queries"], rows["labels/trajectories"])
+
+
+def test_the_policy_reads_what_the_estimator_remembers():
+    """The summaries of the rollout are those of the estimator run over it."""
+    config = probe()
+    built = build.build(config)
+    learner, state = built.program.learner, jax.tree.map(lambda leaf: leaf[0], built.program.init())
+    learner = dataclasses.replace(learner, environments=type(learner.environments)())
+    _, transitions, truth = learner.collect(config, state, 0)
+    inputs = jnp.concatenate([transitions.observation, transitions.action], axis=-1)
+    prepared = learner.source._prepare(config, state.normalizers.observation, inputs)
+    began = jnp.concatenate([jnp.ones((1, 4), bool), truth.ended[:-1]])
+    before, after = network.encode_episodes(state.source.fitted.estimator, prepared, began)
+    np.testing.assert_allclose(transitions.summary, before, atol=1e-6)
+    np.testing.assert_allclose(transitions.next_summary, after, atol=1e-6)
+    assert float(jnp.abs(transitions.summary).max()) > 0
+    context = 1 + config.estimator.hidden
+    assert jax.tree.leaves(state.agent.actor.params)[1].shape[0] == 8
+    assert any(leaf.shape == (context, 8) for leaf in jax.tree.leaves(state.agent.actor.params))
+    assert any(leaf.shape == (context, 8) for leaf in jax.tree.leaves(state.agent.cost_critic.params))
+    assert not any(leaf.shape == (context, 8) for leaf in jax.tree.leaves(state.agent.reward_critic.params))
+
+
+def test_true_costs_reach_nobody_but_the_labeler():
+    """Costs changed so that no label changes: all that is learned stays the same, bit for bit."""
+    config = probe()
+    built = build.build(config)
+    learner = dataclasses.replace(built.program.learner, environments=type(built.program.learner.environments)())
+    state = jax.tree.map(lambda leaf: leaf[0], built.program.init())
+
+    @jax.jit
+    def learned(state, change):
+        for index in range(2):
+            state, transitions, truth = learner.collect(config, state, index)
+            total = episodes.running_sum(truth.cost, truth.ended)
+            # A tenth on top of every sum within the limit of 3 leaves it there, and none is so close.
+            cost = jnp.where(change, 0.9 * truth.cost * (total < 3.0) + 1.3 * truth.cost * (total >= 3.0), truth.cost)
+            truth = dataclasses.replace(truth, cost=cost)
+            state, _ = learner.learn(config, state, transitions, truth, index)
+        return state
+
+    plain, changed = learned(state, False), learned(state, True)
+    np.testing.assert_array_equal(plain.source.store.rows.labels, changed.source.store.rows.labels)
+    for name in ("agent", "multiplier", "normalizers", "source"):
+        for a, b in zip(jax.tree.leaves(getattr(plain, name)), jax.tree.leaves(getattr(changed, name)), strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=name)
+
+
+def test_seeds_side_by_side_are_seeds_alone():
+    _, together, rows = train(probe(seeds=2))
+    for seed in range(2):
+        _, alone, own = train(probe(seed=seed))
+        for name, values in own.items():
+            np.testing.assert_allclose(rows[name][seed], values[0], rtol=2e-4, atol=2e-4, err_msg=name)
+        assert_trees_close(
+            jax.tree.map(lambda leaf, seed=seed: leaf[seed], together.source.fitted),
+            jax.tree.map(lambda leaf: leaf[0], alone.source.fitted),
+            rtol=1e-3,
+            atol=1e-3,
+        )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": {"order": "released"}},
+        {"constraint": {"form": "jensen"}},
+        {"estimator": {"cost": "mean"}},
+        {"estimator": {"cost": "sample"}},
+        {"estimator": {"normalize_inputs": False}},
+        {"query": {"rule": "random"}},
+        {"labels": {"noise": 0.2}},
+    ],
+    ids=lambda changes: next(f"{group}.{name}" for group, values in changes.items() for name in values),
+)
+def test_every_study_is_a_setting(changes, default_run):
+    """It runs, and it is not the default in disguise."""
+    _, default, _ = default_run
+    _, state, rows = train(probe(**changes))
+    assert np.all(rows["finite"] == 1)
+    before, after = (jax.tree.leaves(s.agent.actor.params) for s in (default, state))
+    assert any(not np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def guilty_trajectories(count: int, key: jax.Array):
+    """Noise, and a one in the first feature at the step at which everything is lost."""
+    horizon, ends = 20, trajectories.prefix_ends(20, 1, terminal_only=False)
+    noise_key, step_key, innocent_key = jax.random.split(key, 3)
+    guilty = jax.random.randint(step_key, (count,), 3, 17)
+    innocent = jax.random.bernoulli(innocent_key, 0.3, (count,))
+    inputs = 0.3 * jax.random.normal(noise_key, (count, horizon, 3))
+    mark = (jnp.arange(horizon) == guilty[:, None]) & ~innocent[:, None]
+    inputs = inputs.at[..., 0].set(mark)
+    cumulative = jnp.cumsum(mark, axis=1)
+    return (
+        trajectories.Trajectories(
+            inputs=inputs,
+            length=jnp.full((count,), horizon, jnp.int32),
+            labels=(cumulative[:, np.asarray(ends) - 1] == 0).astype(jnp.float32),
+            mask=jnp.ones((count, len(ends)), bool),
+        ),
+        guilty,
+        innocent,
+        ends,
+    )
+
+
+def test_the_credit_of_a_violation_peaks_at_the_guilty_step():
+    rows, guilty, innocent, ends = guilty_trajectories(64, jax.random.key(0))
+    estimator = network.init(
+        jax.random.key(1), features=3, hidden=4, layers=2, decoder=(64, 64), initial_mean=network.initial_mean(20)
+    )
+    settings = RefitConfig(passes=10, steps=40, new_batch=16, stored_batch=16, target_accuracy=0.999)
+    how = {"prepare": lambda inputs: inputs, "ends": ends, "clamp": -7.0}
+    empty = trajectories.empty(4, 20, 3, len(ends))
+    fitted, _ = jax.jit(functools.partial(refit.refit, refit=settings, **how))(
+        refit.init(estimator), rows, empty, jax.random.key(2)
+    )
+    fresh, guilty, innocent, _ = guilty_trajectories(100, jax.random.key(3))
+    _, mu, sigma = network.apply(fitted.estimator, jnp.swapaxes(fresh.inputs, 0, 1))
+    cost = np.asarray(credit.clamped_mean(mu, sigma, clamp=-7.0)).T
+    convicted = ~np.asarray(innocent)
+    assert np.mean(cost.argmax(axis=1)[convicted] == np.asarray(guilty)[convicted]) > 0.95
+    log_probability = refit.prefix_log_probability(fitted.estimator, fresh, **how)
+    assert float(credit.scores(log_probability, fresh.labels, fresh.mask).accuracy) > 0.97
+
+
+def test_a_refit_without_new_rows_changes_nothing():
+    rows, _, _, ends = guilty_trajectories(4, jax.random.key(0))
+    nothing = dataclasses.replace(rows, length=jnp.zeros_like(rows.length), mask=jnp.zeros_like(rows.mask))
+    estimator = network.init(
+        jax.random.key(1), features=3, hidden=4, layers=1, decoder=(8,), initial_mean=network.initial_mean(20)
+    )
+    start = refit.init(estimator)
+    fitted, passes = refit.refit(
+        start, nothing, trajectories.empty(4, 20, 3, len(ends)), jax.random.key(2),
+        refit=RefitConfig(), prepare=lambda inputs: inputs, ends=ends, clamp=-7.0,
+    )  # fmt: skip
+    assert int(passes) == 0
+    for a, b in zip(jax.tree.leaves(start), jax.tree.leaves(fitted), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_rows_are_drawn_from_filled_places_only():
+    rows, _, _, _ = guilty_trajectories(6, jax.random.key(0))
+    rows = dataclasses.replace(
+        rows, inputs=jnp.arange(6.0)[:, None, None] * jnp.ones((6, 20, 3)), length=jnp.array([0, 20, 0, 20, 20, 0])
+    )
+    drawn = refit.draw(rows, jax.random.key(1), 300).inputs[:, 0, 0]
+    values, counts = np.unique(drawn, return_counts=True)
+    np.testing.assert_array_equal(values, [1, 3, 4])
+    assert counts.min() > 60

@@ -1,0 +1,238 @@
+"""The network: stacked GRU layers read a trajectory, a decoder gives each step's credit as a log-normal distribution.
+
+Plain functions instead of Flax modules: the input's half of a GRU layer does not depend on its state, so it is one
+matrix product for all times, outside the scan; a cell that owns both halves cannot do that.
+"""
+
+import math
+
+import chex
+import flax.struct
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+# Beyond these the exponentials of float32 credits are of no use to anyone.
+MU_RANGE = (-20.0, 3.0)
+LOG_SIGMA_RANGE = (-20.0, 2.0)
+_MEAN_HEAD_STD = 0.1
+
+
+@flax.struct.dataclass
+class GruLayer:
+    """input_kernel: [F, 3H]; hidden_kernel: [H, 3H]; biases: [3H]. Gates in PyTorch's order: reset, update, new."""
+
+    input_kernel: jax.Array
+    hidden_kernel: jax.Array
+    input_bias: jax.Array
+    hidden_bias: jax.Array
+
+
+@flax.struct.dataclass
+class Dense:
+    """kernel: [inputs, outputs]; bias: [outputs]."""
+
+    kernel: jax.Array
+    bias: jax.Array
+
+
+@flax.struct.dataclass
+class Estimator:
+    """Parameters. layers: L of them, the first reads F features, the others H; decoder: reads 2H; heads: one number."""
+
+    layers: tuple[GruLayer, ...]
+    decoder: tuple[Dense, ...]
+    mean_head: Dense
+    log_std_head: Dense
+
+
+def initial_mean(horizon: int, probability: float = 0.95) -> float:
+    """The mu at which a trajectory of `horizon` such steps is acceptable with `probability`.
+
+    A fresh estimator that starts there neither condemns every trajectory nor has to unlearn that it did.
+    """
+    return math.log(-math.log(probability) / horizon)
+
+
+def init(
+    key: jax.Array, *, features: int, hidden: int, layers: int, decoder: tuple[int, ...], initial_mean: float
+) -> Estimator:
+    """Fresh parameters, as PyTorch draws them: uniform within 1 / sqrt(fan in), in GRU layers within 1 / sqrt(H).
+
+    Except the mean head: weights around zero and bias `initial_mean`. Weights that all pull the same way would let the
+    first refits move mu by switching every decoder unit off, for good. key: consumed.
+    """
+    gru_key, decoder_key, mean_key, log_std_key = jax.random.split(key, 4)
+    gru_inputs = (features, *(hidden for _ in range(layers - 1)))
+    decoder_inputs = (2 * hidden, *decoder[:-1])
+    mean_kernel = _MEAN_HEAD_STD * jax.random.normal(mean_key, (decoder[-1], 1))
+    return Estimator(
+        layers=tuple(
+            _fresh_gru(layer_key, inputs, hidden)
+            for layer_key, inputs in zip(jax.random.split(gru_key, layers), gru_inputs, strict=True)
+        ),
+        decoder=tuple(
+            _fresh_dense(layer_key, inputs, outputs)
+            for layer_key, inputs, outputs in zip(
+                jax.random.split(decoder_key, len(decoder)), decoder_inputs, decoder, strict=True
+            )
+        ),
+        mean_head=Dense(kernel=mean_kernel, bias=jnp.full((1,), initial_mean, jnp.float32)),
+        log_std_head=_fresh_dense(log_std_key, decoder[-1], 1),
+    )
+
+
+def start(estimator: Estimator, batch_shape: tuple[int, ...]) -> jax.Array:
+    """The state before the first step: zeros [L, *batch_shape, H]."""
+    hidden = estimator.layers[0].hidden_kernel.shape[0]
+    return jnp.zeros((len(estimator.layers), *batch_shape, hidden))
+
+
+def advance(estimator: Estimator, carry: jax.Array, inputs: jax.Array) -> jax.Array:
+    """One time step. carry: [L, ..., H]; inputs: [..., F]. Returns the new carry; its top layer is the summary."""
+    _check_carry(estimator, carry, inputs)
+    below, states = inputs, []
+    for layer, state in zip(estimator.layers, carry, strict=True):
+        below = _gru_step(layer, state, _from_input(layer, below))
+        states.append(below)
+    return jnp.stack(states)
+
+
+def encode(estimator: Estimator, inputs: jax.Array, carry: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """All time steps. inputs: [T, B, F]; carry: [L, B, H] before the first of them.
+
+    Returns:
+      hidden [T, B, H], the top layer after each step, and the carry [L, B, H] after the last one.
+    """
+    chex.assert_rank(inputs, 3)
+    _check_carry(estimator, carry, inputs[0])
+    below, states = inputs, []
+    for layer, state in zip(estimator.layers, carry, strict=True):
+        last, below = _gru_scan(layer, state, _from_input(layer, below))
+        states.append(last)
+    return below, jnp.stack(states)
+
+
+def encode_episodes(estimator: Estimator, inputs: jax.Array, began: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A rollout in which episodes follow each other. inputs: [T, B, F]; began: [T, B] where one begins.
+
+    Returns:
+      Summaries [T, B, H] before and after each step; before an episode's first step they are zero.
+    """
+    chex.assert_rank(inputs, 3)
+    chex.assert_equal_shape_prefix([inputs, began], 2)
+    began = began[..., None]
+    after = inputs
+    for layer in estimator.layers:
+        state = jnp.zeros((*inputs.shape[1:-1], layer.hidden_kernel.shape[0]))
+        _, after = _gru_scan(layer, state, _from_input(layer, after), began)
+    before = jnp.concatenate([jnp.zeros_like(after[:1]), after[:-1]])
+    return jnp.where(began, 0.0, before), after
+
+
+def decode(estimator: Estimator, before: jax.Array, after: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The credit of a step from the summaries before and after it, [..., H] each.
+
+    Returns:
+      mu, sigma, both [...]: the step takes U ~ LogNormal(mu, sigma) from the log-probability of being acceptable.
+    """
+    top = _activations(estimator, before, after)[-1]
+    mu = jnp.clip(_dense(estimator.mean_head, top)[..., 0], *MU_RANGE)
+    log_sigma = jnp.clip(_dense(estimator.log_std_head, top)[..., 0], *LOG_SIGMA_RANGE)
+    return mu, jnp.exp(log_sigma)
+
+
+def apply(estimator: Estimator, inputs: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Whole trajectories from their first step on. inputs: [T, B, F].
+
+    Returns:
+      hidden [T, B, H] after each step; mu, sigma [T, B] of each step.
+    """
+    carry = start(estimator, inputs.shape[1:-1])
+    hidden, _ = encode(estimator, inputs, carry)
+    mu, sigma = decode(estimator, summaries_before(hidden, carry), hidden)
+    return hidden, mu, sigma
+
+
+def summaries_before(hidden: jax.Array, carry: jax.Array) -> jax.Array:
+    """What the decoder sees as `before`: hidden [T, B, H] one step late, the first from carry [L, B, H]. [T, B, H]."""
+    return jnp.concatenate([carry[-1:], hidden[:-1]])
+
+
+def dead_share(estimator: Estimator, before: jax.Array, after: jax.Array) -> jax.Array:
+    """Share of decoder units that are off for all rows given, [..., H] each: these learn nothing from them. Scalar."""
+    off = [jnp.all(units <= 0, axis=tuple(range(units.ndim - 1))) for units in _activations(estimator, before, after)]
+    return jnp.mean(jnp.concatenate(off))
+
+
+def _activations(estimator: Estimator, before: jax.Array, after: jax.Array) -> list[jax.Array]:
+    """Outputs of all decoder layers, [..., width] each."""
+    chex.assert_equal_shape([before, after])
+    chex.assert_axis_dimension(before, -1, estimator.layers[0].hidden_kernel.shape[0])
+    below, all_units = jnp.concatenate([before, after], axis=-1), []
+    for layer in estimator.decoder:
+        below = jax.nn.relu(_dense(layer, below))
+        all_units.append(below)
+    return all_units
+
+
+def _dense(layer: Dense, inputs: jax.Array) -> jax.Array:
+    return inputs @ layer.kernel + layer.bias
+
+
+def _from_input(layer: GruLayer, inputs: jax.Array) -> jax.Array:
+    """The input's part of the gates, [..., F] -> [..., 3H]."""
+    return inputs @ layer.input_kernel + layer.input_bias
+
+
+def _gru_step(layer: GruLayer, state: jax.Array, from_input: jax.Array) -> jax.Array:
+    """state: [..., H]; from_input: [..., 3H]. Returns the new state."""
+    from_state = state @ layer.hidden_kernel + layer.hidden_bias
+    reset_input, update_input, new_input = jnp.split(from_input, 3, axis=-1)
+    reset_state, update_state, new_state = jnp.split(from_state, 3, axis=-1)
+    reset = jax.nn.sigmoid(reset_input + reset_state)
+    update = jax.nn.sigmoid(update_input + update_state)
+    new = jnp.tanh(new_input + reset * new_state)
+    return (1.0 - update) * new + update * state
+
+
+def _gru_scan(
+    layer: GruLayer, state: jax.Array, from_input: jax.Array, began: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """from_input: [T, ..., 3H]; began: [T, ..., 1] where the state starts anew, if anywhere.
+
+    Returns the last state [..., H] and all of them [T, ..., H].
+    """
+
+    def step(state: jax.Array, now: tuple[jax.Array, jax.Array | None]) -> tuple[jax.Array, jax.Array]:
+        from_input_now, began_now = now
+        if began_now is not None:
+            state = jnp.where(began_now, 0.0, state)
+        state = _gru_step(layer, state, from_input_now)
+        return state, state
+
+    return lax.scan(step, state, (from_input, began))
+
+
+def _check_carry(estimator: Estimator, carry: jax.Array, inputs: jax.Array) -> None:
+    """carry: [L, ..., H] for inputs [..., F]; both would broadcast silently."""
+    features, hidden = estimator.layers[0].input_kernel.shape[0], estimator.layers[0].hidden_kernel.shape[0]
+    chex.assert_axis_dimension(inputs, -1, features)
+    chex.assert_shape(carry, (len(estimator.layers), *inputs.shape[:-1], hidden))
+
+
+def _fresh_gru(key: jax.Array, inputs: int, hidden: int) -> GruLayer:
+    shapes = ((inputs, 3 * hidden), (hidden, 3 * hidden), (3 * hidden,), (3 * hidden,))
+    return GruLayer(
+        *(_uniform(part, shape, hidden) for part, shape in zip(jax.random.split(key, 4), shapes, strict=True))
+    )
+
+
+def _fresh_dense(key: jax.Array, inputs: int, outputs: int) -> Dense:
+    kernel_key, bias_key = jax.random.split(key)
+    return Dense(kernel=_uniform(kernel_key, (inputs, outputs), inputs), bias=_uniform(bias_key, (outputs,), inputs))
+
+
+def _uniform(key: jax.Array, shape: tuple[int, ...], fan_in: int) -> jax.Array:
+    bound = fan_in**-0.5
+    return jax.random.uniform(key, shape, minval=-bound, maxval=bound)

@@ -1,0 +1,130 @@
+"""Fitting the estimator to labelled trajectories."""
+
+import functools
+from collections.abc import Callable
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+
+from traces_jax.config import RefitConfig
+from traces_jax.estimator import credit, network
+from traces_jax.feedback import trajectories
+from traces_jax.feedback.trajectories import Ring, Trajectories
+
+# A traced number: an array inside the program, a plain float in tests.
+Number = jax.Array | float
+# From raw inputs [..., F] to what the network reads, [..., F].
+Prepare = Callable[[jax.Array], jax.Array]
+
+
+@flax.struct.dataclass
+class Fitted:
+    """The estimator and the moments of its optimiser."""
+
+    estimator: network.Estimator
+    optimizer: optax.OptState
+
+
+def init(estimator: network.Estimator) -> Fitted:
+    """Ready for its first refit."""
+    return Fitted(estimator=estimator, optimizer=optax.scale_by_adam().init(estimator))
+
+
+def prefix_log_probability(
+    estimator: network.Estimator, rows: Trajectories, *, prepare: Prepare, ends: np.ndarray, clamp: Number
+) -> jax.Array:
+    """What the estimator expects of all prefixes of rows [N], [N, P]: minus the summed mean credits."""
+    _, mu, sigma = network.apply(estimator, _time_major(rows.inputs, prepare))
+    return trajectories.at_prefixes(jnp.cumsum(-credit.clamped_mean(mu, sigma, clamp=clamp), axis=0), rows.length, ends)
+
+
+def sampled_loss(
+    estimator: network.Estimator,
+    rows: Trajectories,
+    noise: jax.Array,
+    *,
+    prepare: Prepare,
+    ends: np.ndarray,
+    clamp: Number,
+) -> jax.Array:
+    """Cross entropy of the labels of rows [N] under sampled credits. noise: [T, N] standard normal. Returns []."""
+    _, mu, sigma = network.apply(estimator, _time_major(rows.inputs, prepare))
+    log_credit = credit.sample(mu, sigma, noise, clamp=clamp)
+    log_probability = trajectories.at_prefixes(credit.prefix_log_probability(log_credit), rows.length, ends)
+    return credit.cross_entropy(log_probability, rows.labels, rows.mask)
+
+
+def refit(
+    fitted: Fitted,
+    new: Trajectories,
+    store: Ring,
+    key: jax.Array,
+    *,
+    refit: RefitConfig,
+    prepare: Prepare,
+    ends: np.ndarray,
+    clamp: Number,
+) -> tuple[Fitted, jax.Array]:
+    """Up to `refit.passes` passes of gradient steps; stops after the pass that is right often enough on the new rows.
+
+    Every step mixes rows drawn from `new` with rows drawn from the store. key: consumed. Returns the fitted estimator
+    and the number of passes.
+    """
+    loss = functools.partial(sampled_loss, prepare=prepare, ends=ends, clamp=clamp)
+
+    def step(fitted: Fitted, key: jax.Array) -> tuple[Fitted, None]:
+        new_key, stored_key, noise_key = jax.random.split(key, 3)
+        batch = jax.tree.map(
+            lambda a, b: jnp.concatenate([a, b]),
+            draw(new, new_key, refit.new_batch),
+            draw(store.rows, stored_key, refit.stored_batch),
+        )
+        noise = jax.random.normal(noise_key, (batch.inputs.shape[1], batch.count))
+        gradient = jax.grad(loss)(fitted.estimator, batch, noise)
+        scale = jnp.minimum(1.0, refit.max_grad_norm / (optax.tree.norm(gradient) + 1e-6))
+        gradient = jax.tree.map(lambda g: g * scale, gradient)
+        update, optimizer = optax.scale_by_adam().update(gradient, fitted.optimizer)
+        estimator = jax.tree.map(lambda p, u: p - refit.lr * (u + refit.weight_decay * p), fitted.estimator, update)
+        return Fitted(estimator=estimator, optimizer=optimizer), None
+
+    def one_pass(carry: _Pass) -> _Pass:
+        keys = jax.random.split(jax.random.fold_in(key, carry.index), refit.steps)
+        fitted, _ = lax.scan(step, carry.fitted, keys)
+        log_probability = prefix_log_probability(fitted.estimator, new, prepare=prepare, ends=ends, clamp=clamp)
+        return _Pass(
+            index=carry.index + 1,
+            fitted=fitted,
+            accuracy=credit.scores(log_probability, new.labels, new.mask).accuracy,
+        )
+
+    start = _Pass(index=jnp.zeros((), jnp.int32), fitted=fitted, accuracy=jnp.zeros(()))
+    # Without new rows the accuracy is not a number, and no pass is made.
+    there = jnp.any(new.valid)
+    end = lax.while_loop(
+        lambda carry: there & (carry.index < refit.passes) & (carry.accuracy < refit.target_accuracy), one_pass, start
+    )
+    return end.fitted, end.index
+
+
+def draw(rows: Trajectories, key: jax.Array, count: int) -> Trajectories:
+    """`count` of the filled places, with replacement; all empty if none is filled. key: consumed."""
+    filled = jnp.cumsum(rows.valid)
+    # The n-th filled place is where the running count first reaches n.
+    wanted = jax.random.randint(key, (count,), 0, jnp.maximum(filled[-1], 1)) + 1
+    chosen = jnp.minimum(jnp.searchsorted(filled, wanted), rows.count - 1)
+    return jax.tree.map(lambda leaf: leaf[chosen], rows)
+
+
+@flax.struct.dataclass
+class _Pass:
+    index: jax.Array
+    fitted: Fitted
+    accuracy: jax.Array
+
+
+def _time_major(inputs: jax.Array, prepare: Prepare) -> jax.Array:
+    return jnp.swapaxes(prepare(inputs), 0, 1)

@@ -1,0 +1,87 @@
+"""What a learner asks of a source of costs, and nothing more.
+
+A source may follow each episode with a memory of its own, a summary of which the actor and the cost critic read.
+"""
+
+from typing import Any, Protocol
+
+import flax.struct
+import jax
+
+from traces_jax.config import Config
+from traces_jax.episodes import EpisodeWindow
+from traces_jax.normalize import RunningStatistics
+from traces_jax.rollout import Transitions, Truth
+
+
+@flax.struct.dataclass
+class Verdict:
+    """What a source makes of a rollout.
+
+    Attributes:
+      cost: [T, B] of every step.
+      measure: [] what is constrained; not a number while nothing is known.
+      limit: [] what it must not exceed.
+    """
+
+    cost: jax.Array
+    measure: jax.Array
+    limit: jax.Array
+
+
+class Source(Protocol):
+    """All functions are pure; `state` is the source's own, part of a lane's state."""
+
+    def summary_size(self, config: Config) -> int:
+        """Numbers in a summary; 0 for a source without memory."""
+        ...
+
+    def true_limit(self, config: Config) -> jax.Array | float:
+        """Summed true cost up to which a trajectory is acceptable; for metrics."""
+        ...
+
+    def learned(self, state: Any) -> Any:
+        """The part of the state that must stay finite."""
+        ...
+
+    def init(self, config: Config, key: jax.Array) -> Any:
+        """The state at the start of a run. key: consumed."""
+        ...
+
+    def memory(self, config: Config, count: int) -> jax.Array | None:
+        """Memories [count, ...] of episodes that begin."""
+        ...
+
+    def summarize(self, memory: jax.Array | None) -> jax.Array | None:
+        """Summaries [B, H] of memories [B, ...]; None for a source without memory."""
+        ...
+
+    def remember(
+        self,
+        config: Config,
+        state: Any,
+        statistics: RunningStatistics,
+        memory: jax.Array | None,
+        observation: jax.Array,
+        action: jax.Array,
+    ) -> jax.Array | None:
+        """Memories [B, ...] after a step. statistics: of observations; observation: [B, O] raw; action: [B, A]."""
+        ...
+
+    def judge(
+        self,
+        config: Config,
+        state: Any,
+        statistics: RunningStatistics,
+        transitions: Transitions,
+        truth: Truth,
+        window: EpisodeWindow,
+        key: jax.Array,
+        index: jax.Array,
+    ) -> tuple[Any, Verdict, dict[str, jax.Array]]:
+        """Learns from a rollout what is to be learned, and judges it.
+
+        statistics: those the rollout was acted with. window: the last finished episodes. key: the lane's key in
+        this iteration, for named streams. Returns the new state, the verdict, and scalars.
+        """
+        ...

@@ -1,0 +1,38 @@
+"""The true cost and its limit, known."""
+
+import jax.numpy as jnp
+
+from traces_jax import episodes
+from traces_jax.sources.base import Verdict
+
+
+class Oracle:
+    """Reads the truth; has no memory and learns nothing."""
+
+    def summary_size(self, config):
+        del config
+        return 0
+
+    def true_limit(self, config):
+        return config.lagrange.cost_limit
+
+    def learned(self, state):
+        return state
+
+    def init(self, config, key):
+        del config, key
+
+    def memory(self, config, count):
+        del config, count
+
+    def summarize(self, memory):
+        del memory
+
+    def remember(self, config, state, statistics, memory, observation, action):
+        del config, state, statistics, memory, observation, action
+
+    def judge(self, config, state, statistics, transitions, truth, window, key, index):
+        del state, statistics, transitions, key, index
+        _, cost = episodes.means(window)
+        limit = jnp.asarray(config.lagrange.cost_limit, jnp.float32)
+        return None, Verdict(cost=truth.cost, measure=cost, limit=limit), {}

@@ -1,0 +1,290 @@
+"""TraCeS: the cost of a step is its learned share of a violation, from labels of trajectories and their prefixes.
+
+pool -> pick -> label -> refit -> credits. The true cost enters at one place, the labeler; what it says is sealed in the
+pool and opened only for trajectories that are picked.
+"""
+
+import dataclasses
+import math
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from traces_jax import episodes, normalize
+from traces_jax.config import Config
+from traces_jax.estimator import credit, network, refit
+from traces_jax.feedback import labels, query, trajectories
+from traces_jax.feedback.trajectories import Ring, Trajectories
+from traces_jax.keys import Stream, substream
+from traces_jax.sources.base import Verdict
+from traces_jax.tasks import Task
+
+
+@flax.struct.dataclass
+class TracesState:
+    """What a lane knows of the cost.
+
+    Attributes:
+      fitted: the estimator.
+      pool: trajectories since the last query, with the labeler's sealed answers.
+      store: labelled trajectories.
+      judged: summed cost of the last finished episodes.
+      labelled: [] trajectories labelled so far.
+      queries: [] single labels so far.
+    """
+
+    fitted: refit.Fitted
+    pool: Ring
+    store: Ring
+    judged: episodes.Recent
+    labelled: jax.Array
+    queries: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """How often labels are asked for, the same for all lanes.
+
+    Attributes:
+      episodes: full episodes in an iteration.
+      places: episodes of an iteration for which there is room.
+      period: iterations between queries.
+      picks: trajectories in a query.
+    """
+
+    episodes: int
+    places: int
+    period: int
+    picks: int
+
+
+class Traces:
+    """The source for one task."""
+
+    def __init__(self, task: Task):
+        self._task = task
+        self._features = task.observation_size + task.action_size
+
+    def schedule(self, config: Config) -> Schedule:
+        """From the share of trajectories to be labelled and how many at a time."""
+        count = config.environment.count * (config.environment.steps // self._task.horizon)
+        period = math.ceil(config.query.batch / (config.query.fraction * count))
+        return Schedule(
+            episodes=count,
+            # Early ends make room for more episodes. Those beyond twice the usual are dropped, and counted.
+            places=2 * count if self._task.ends_early else count,
+            period=period,
+            picks=math.ceil(config.query.fraction * count * period),
+        )
+
+    def summary_size(self, config):
+        return config.estimator.hidden
+
+    def true_limit(self, config):
+        return config.labels.limit
+
+    def learned(self, state):
+        return state.fitted
+
+    def init(self, config, key):
+        settings, schedule, ends = config.estimator, self.schedule(config), self._ends(config)
+        horizon = self._task.horizon
+        estimator = network.init(
+            key,
+            features=self._features,
+            hidden=settings.hidden,
+            layers=settings.depth,
+            decoder=settings.decoder,
+            initial_mean=network.initial_mean(horizon, settings.initial_probability),
+        )
+        return TracesState(
+            fitted=refit.init(estimator),
+            pool=trajectories.empty(schedule.places * schedule.period, horizon, self._features, len(ends)),
+            store=trajectories.empty(config.refit.store, horizon, self._features, len(ends)),
+            judged=episodes.recent(config.lagrange.window),
+            labelled=jnp.zeros((), jnp.int32),
+            queries=jnp.zeros((), jnp.int32),
+        )
+
+    def memory(self, config, count):
+        return jnp.zeros((count, config.estimator.depth, config.estimator.hidden))
+
+    def summarize(self, memory):
+        return memory[:, -1]
+
+    def remember(self, config, state, statistics, memory, observation, action):
+        inputs = self._prepare(config, statistics, jnp.concatenate([observation, action], axis=-1))
+        carry = network.advance(state.fitted.estimator, jnp.moveaxis(memory, 1, 0), inputs)
+        return jnp.moveaxis(carry, 0, 1)
+
+    def judge(self, config, state, statistics, transitions, truth, window, key, index):
+        del window
+        inputs = jnp.concatenate([transitions.observation, transitions.action], axis=-1)
+        fresh_rows, dropped = self._trajectories(config, inputs, transitions, truth)
+        mu, sigma = network.decode(state.fitted.estimator, transitions.summary, transitions.next_summary)
+        # Log-probability that the episode up to each step is acceptable.
+        expected = -episodes.running_sum(credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp), truth.ended)
+        cost = self._cost(config, mu, sigma, substream(key, Stream.CREDIT))
+        state = dataclasses.replace(state, pool=trajectories.push(state.pool, fresh_rows))
+
+        def ask(state: TracesState) -> tuple[TracesState, jax.Array, dict[str, jax.Array]]:
+            state, row = self._query(config, state, statistics, key)
+            if config.method.order == "released":
+                return state, cost, row
+            prepared = self._prepare(config, statistics, inputs)
+            began = jnp.concatenate([jnp.ones_like(truth.ended[:1]), truth.ended[:-1]])
+            before, after = network.encode_episodes(state.fitted.estimator, prepared, began)
+            new = network.decode(state.fitted.estimator, before, after)
+            return state, self._cost(config, *new, substream(key, Stream.CREDIT)), row
+
+        def wait(state: TracesState) -> tuple[TracesState, jax.Array, dict[str, jax.Array]]:
+            return state, cost, {name: jnp.full((), jnp.nan) for name in QUERY_ROW}
+
+        due = (index + 1) % self.schedule(config).period == 0
+        state, cost, query_row = lax.cond(due, ask, wait, state)
+
+        summed = episodes.running_sum(cost, truth.ended)
+        judged = episodes.push_recent(state.judged, truth.ended, summed)
+        state = dataclasses.replace(state, judged=judged)
+        held = episodes.held(judged)
+        probability = episodes.mean_of(jnp.exp(-judged.values), held)
+        if config.constraint.form == "probability":
+            measure, limit = -probability, -config.constraint.d
+        else:
+            measure, limit = episodes.mean_of(judged.values, held), -jnp.log(config.constraint.d)
+        accepted = truth.episode_cost <= config.labels.limit
+        said = expected >= math.log(0.5)
+        finished = lambda values: episodes.mean_of(values.astype(jnp.float32), truth.ended)  # noqa: E731
+        row = {
+            "estimate/accepted": finished(said),
+            "estimate/probability": finished(jnp.exp(expected)),
+            # Before the refit: how far the estimator lags behind the policy.
+            "estimate/right": finished(said == accepted),
+            "estimate/jensen_gap": jnp.log(finished(jnp.exp(expected))) - finished(expected),
+            "estimate/clamped": jnp.mean(mu > jnp.log(-config.estimator.clamp)),
+            "estimate/dead_units": network.dead_share(
+                state.fitted.estimator, transitions.summary, transitions.next_summary
+            ),
+            "estimate/cost_where_none": jnp.sum(jnp.where(truth.cost == 0, cost, 0.0))
+            / jnp.maximum(jnp.sum(truth.cost == 0), 1)
+            / jnp.maximum(jnp.mean(cost), 1e-12),
+            "window/probability": probability,
+            "labels/trajectories": state.labelled.astype(jnp.float32),
+            "labels/queries": state.queries.astype(jnp.float32),
+            "pool/dropped": dropped.astype(jnp.float32),
+            **query_row,
+        }
+        return state, Verdict(cost=cost, measure=measure, limit=jnp.asarray(limit, jnp.float32)), row
+
+    def _query(self, config, state, statistics, key):
+        """Picks, labels, refits, stores, empties the pool."""
+        schedule, ends = self.schedule(config), self._ends(config)
+        estimator, pool = state.fitted.estimator, state.pool.rows
+        prepare = lambda inputs: self._prepare(config, statistics, inputs)  # noqa: E731
+        how = {"prepare": prepare, "ends": ends, "clamp": config.estimator.clamp}
+        cv = self._uncertainty(config, estimator, pool, prepare)
+        score = cv if config.query.rule == "cv" else jax.random.uniform(substream(key, Stream.QUERY), cv.shape)
+        score = jnp.where(cv >= config.query.min_cv, score, -jnp.inf)
+        budget = config.query.budget if config.query.budget else np.iinfo(np.int32).max
+        picked = query.pick(pool, score, schedule.picks, budget - state.labelled)
+        noisy = labels.flip(picked.labels, substream(key, Stream.LABEL), config.labels.noise)
+        picked = dataclasses.replace(picked, labels=noisy)
+
+        def row_of(estimator: network.Estimator, when: str) -> dict[str, jax.Array]:
+            log_probability = refit.prefix_log_probability(estimator, picked, **how)
+            scores = credit.scores(log_probability, picked.labels, picked.mask)
+            return {
+                f"refit/{when}/loss": credit.cross_entropy(log_probability, picked.labels, picked.mask),
+                f"refit/{when}/accuracy": scores.accuracy,
+                f"refit/{when}/precision": scores.precision,
+                f"refit/{when}/recall": scores.recall,
+            }
+
+        fitted, passes = refit.refit(
+            state.fitted, picked, state.store, substream(key, Stream.REFIT), refit=config.refit, **how
+        )
+        whole = lambda rows: episodes.mean_of(rows.labels[:, -1], rows.valid)  # noqa: E731
+        row = {
+            **row_of(estimator, "before"),
+            **row_of(fitted.estimator, "after"),
+            "refit/passes": passes.astype(jnp.float32),
+            "query/accepted_picked": whole(picked),
+            "query/accepted_pool": whole(pool),
+            "query/cv_pool": episodes.mean_of(cv, pool.valid),
+            "query/cv_largest": jnp.max(jnp.where(pool.valid, cv, 0.0)),
+        }
+        state = dataclasses.replace(
+            state,
+            fitted=fitted,
+            pool=trajectories.clear(state.pool),
+            store=trajectories.push(state.store, picked),
+            labelled=state.labelled + jnp.sum(picked.valid),
+            queries=state.queries + jnp.sum(picked.mask),
+        )
+        return state, row
+
+    def _trajectories(self, config, inputs, transitions, truth) -> tuple[Trajectories, jax.Array]:
+        """The episodes that ended in a rollout, with the labeler's answers; and how many found no place."""
+        ends, horizon = self._ends(config), self._task.horizon
+        cuts = trajectories.find(truth.ended, truth.episode_length, self.schedule(config).places)
+        answers = labels.oracle(
+            cuts.take(truth.cost, horizon),
+            cuts.length,
+            cuts.last(transitions.terminated),
+            limit=config.labels.limit,
+            ends=ends,
+            early_end_violates=config.labels.early_end == "violating",
+        )
+        rows = Trajectories(
+            inputs=cuts.take(inputs, horizon),
+            length=cuts.length,
+            labels=answers,
+            mask=trajectories.prefix_mask(cuts.length, ends),
+        )
+        return rows, cuts.dropped
+
+    def _uncertainty(self, config, estimator, rows: Trajectories, prepare) -> jax.Array:
+        """The coefficient of variation of each trajectory's summed cost, [N]."""
+        _, mu, sigma = network.apply(estimator, jnp.swapaxes(prepare(rows.inputs), 0, 1))
+        if config.estimator.cost == "mean":
+            mean, variance = credit.lognormal_mean(mu, sigma), credit.lognormal_variance(mu, sigma)
+        else:
+            clamp = config.estimator.clamp
+            mean, variance = (
+                credit.clamped_mean(mu, sigma, clamp=clamp),
+                credit.clamped_variance(mu, sigma, clamp=clamp),
+            )
+        inside = jnp.arange(mu.shape[0])[:, None] < rows.length
+        return credit.coefficient_of_variation(mean, variance, inside)
+
+    def _cost(self, config, mu, sigma, key) -> jax.Array:
+        """The cost of each step, of any shape."""
+        if config.estimator.cost == "mean":
+            return credit.lognormal_mean(mu, sigma)
+        if config.estimator.cost == "sample":
+            return -credit.sample(mu, sigma, jax.random.normal(key, mu.shape), clamp=config.estimator.clamp)
+        return credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
+
+    def _prepare(self, config, statistics, inputs: jax.Array) -> jax.Array:
+        """Raw inputs [..., F] as the network reads them."""
+        if not config.estimator.normalize_inputs:
+            return inputs
+        observation, action = jnp.split(inputs, [self._task.observation_size], axis=-1)
+        clip = config.estimator.action_clip
+        return jnp.concatenate([normalize.apply(statistics, observation), jnp.clip(action, -clip, clip)], axis=-1)
+
+    def _ends(self, config) -> np.ndarray:
+        return trajectories.prefix_ends(self._task.horizon, config.labels.interval, config.labels.terminal_only)
+
+
+QUERY_ROW = (
+    *(f"refit/{when}/{what}" for when in ("before", "after") for what in ("loss", "accuracy", "precision", "recall")),
+    "refit/passes",
+    "query/accepted_picked",
+    "query/accepted_pool",
+    "query/cv_pool",
+    "query/cv_largest",
+)
