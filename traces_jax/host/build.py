@@ -53,9 +53,8 @@ def _check_whole_episodes(config: Config, task: tasks.Task) -> None:
     settings = config.environment
     if config.method.source != "oracle" and (not settings.reset_each_iteration or settings.steps % task.horizon):
         raise errors.UserError(
-            f"environment.steps={settings.steps} with environment.reset_each_iteration={settings.reset_each_iteration} is "
-            f"not right for method.source={config.method.source!r}: labels need whole episodes; a multiple of "
-            f"{task.horizon} steps, and true, would be right."
+            f"environment.steps={settings.steps}, reset_each_iteration={settings.reset_each_iteration} is not right: "
+            f"labels are for whole episodes; a multiple of {task.horizon} steps, and true, would be right."
         )
 
 
