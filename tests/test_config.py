@@ -218,9 +218,21 @@ def test_stacked_lanes_keep_static_fields_and_line_up_traced_ones():
 
 CANDIDATES = {
     int: [1, 4],
-    float: [0.0, 0.5, 0.25],
+    float: [0.0, 0.5, 0.25, -3.0],
     bool: [True, False],
-    str: ["ProbeBudget", "native", "tanh", "free", "ppo.clip=0.1"],
+    str: [
+        "ProbeBudget",
+        "native",
+        "tanh",
+        "free",
+        "ppo.clip=0.1",
+        "traces",
+        "released",
+        "mean",
+        "by_cost",
+        "random",
+        "jensen",
+    ],
     tuple[int, ...]: [(7,)],
 }
 
@@ -248,9 +260,11 @@ def test_static_fields_shape_the_program_and_traced_ones_do_not(path):
 def test_the_traced_fields():
     """A field that changes side changes what a sweep can do and what compiles; that should not happen unnoticed."""
     assert TRACED == [
+        "constraint.d", "estimator.action_clip", "estimator.clamp", "labels.limit", "labels.noise",
         "lagrange.cost_limit", "lagrange.initial", "lagrange.lr", "ppo.actor_lr", "ppo.clip", "ppo.cost_critic_l2",
         "ppo.cost_gae_lambda", "ppo.critic_lr", "ppo.entropy", "ppo.gae_lambda", "ppo.gamma", "ppo.max_grad_norm",
-        "ppo.reward_critic_l2", "ppo.target_kl",
+        "ppo.reward_critic_l2", "ppo.target_kl", "query.min_cv", "refit.lr", "refit.max_grad_norm",
+        "refit.target_accuracy", "refit.weight_decay",
     ]  # fmt: skip
 
 
@@ -269,7 +283,7 @@ def test_an_experiment_says_only_what_differs(path):
     spec.loader.exec_module(module)
     config = config_lib.from_dict(module.get_config().to_dict())
     differing = [name for name in FIELDS if operator.attrgetter(name)(config) != operator.attrgetter(name)(Config())]
-    assert len(differing) <= 6, differing
+    assert len(differing) <= 10, differing
 
 
 @pytest.mark.parametrize("seed", [2**32, 2**63])
