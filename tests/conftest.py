@@ -15,9 +15,13 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
+# Most tests build a program and run it for a moment: compiling is nearly all of their time.
+jax.config.update("jax_disable_most_optimizations", True)
+
+
 @pytest.fixture(scope="module")
-def quick_compile():
-    """Compiles with few optimisations: for tests that build many programs and run each for a moment."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
+def optimized():
+    """For tests that train for a while: compiles as users do."""
     jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)

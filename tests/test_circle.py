@@ -140,7 +140,6 @@ def test_the_yaw_servo_chatters_as_in_the_original(point: circle.Circle):
     assert golden["max_speed"] == pytest.approx(1.5, abs=1e-3)
 
 
-@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize(
     ("robot", "bounds"),
     [("Point", {"turn": 1e-6, "both": 1e-6}), ("Car", {"both": 1e-5, "left": 1e-3})],

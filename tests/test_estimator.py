@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 from traces_jax.estimator import credit, import_torch, network
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 GOLDENS = pathlib.Path(__file__).parent / "goldens"
 CLAMP = -7.0
 MU_LOW, MU_HIGH = network.MU_RANGE

@@ -18,8 +18,6 @@ import pytest
 
 from traces_jax.estimator import credit, import_torch, network
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 # The authors' estimators and what they say to fixed inputs: not ours to publish, so they lie beside the repository.
 SHARED = pathlib.Path(os.environ.get("TRACES_JAX_SHARED", pathlib.Path(__file__).parents[2] / "shared"))
 RELEASED = sorted((SHARED / "goldens" / "released_estimators").glob("*.npz"))

@@ -11,8 +11,6 @@ from traces_jax import config as config_lib
 from traces_jax import learner, parallel
 from traces_jax.host import build
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 # Hopper's contacts amplify rounding; within these few steps they do not have the time.
 SMALL = {
     "task": "SafetyHopperVelocity-v1",

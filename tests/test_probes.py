@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from helpers import make_config, train
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 
 def probe(task, iterations, *, environment, ppo, **changes):
     """Small networks, raw numbers and no penalty on critics: nothing stands between a probe and its answer."""

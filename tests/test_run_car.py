@@ -185,7 +185,7 @@ def test_random_driving_goes_as_far_as_in_the_original(task):
     assert not np.any(states.info["broken"])
 
 
-def test_simulators_agree(task, quick_compile):
+def test_simulators_agree(task):
     """Through the landing, with throttle and steering."""
     actions = np.stack([np.linspace(-1.0, 0.5, 10), np.linspace(1.0, -1.0, 10)], axis=1)[None]
     rows = []

@@ -15,8 +15,6 @@ from traces_jax import score
 from traces_jax.estimator import credit, import_torch, network
 from traces_jax.host import errors, runtime
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 GOOD = np.random.default_rng(0).normal(size=(2, 5, 3))
 
 
