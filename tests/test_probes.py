@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from helpers import make_config, train
 
 pytestmark = pytest.mark.usefixtures("optimized")
