@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from helpers import make_config
 
-from traces_jax.host import checkpoint, errors, metrics, run
+from traces_jax.host import errors, metrics, run
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -121,31 +121,6 @@ def rows_written(folder: pathlib.Path) -> int:
 def environment():
     """A child process sees the same cache and devices."""
     return {**os.environ, "JAX_PLATFORMS": "cpu"}
-
-
-def test_killed_twice_and_interrupted_loses_nothing(tmp_path, environment):
-    """Signal 9 in the middle of training, and again amid saves; Ctrl-C saves at once. The end equals a quiet run."""
-    folder = tmp_path / "run"
-    for rows in (12, 40):
-        child = subprocess.Popen(command(folder), env=environment, stdout=subprocess.DEVNULL)
-        wait_for(lambda rows=rows: rows_written(folder) >= rows)
-        child.kill()
-        child.wait()
-        kept = checkpoint.Checkpoints(folder / "checkpoints", read_only=True).iterations()
-        # Saving is asynchronous: at worst the save of the last interval was cut off.
-        assert kept and kept[-1] >= rows - 10
-    child = subprocess.Popen(command(folder), env=environment, stdout=subprocess.PIPE, text=True)
-    wait_for(lambda: rows_written(folder) >= 60)
-    child.send_signal(signal.SIGINT)
-    output, _ = child.communicate(timeout=60)
-    assert child.returncode == 3 and "saved" in output
-    stopped = rows_written(folder)
-    assert checkpoint.Checkpoints(folder / "checkpoints", read_only=True).iterations()[-1] == stopped
-    config = run.load_config(folder)
-    short = tmp_path / "short"
-    assert subprocess.run(command(folder), env=environment, stdout=subprocess.DEVNULL).returncode == 0
-    assert subprocess.run(command(short), env=environment, stdout=subprocess.DEVNULL).returncode == 0
-    assert_same_run(config, folder, short)
 
 
 def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
