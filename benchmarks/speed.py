@@ -3,12 +3,14 @@
   make bench                                   all rows, about half an hour
   python -m benchmarks.speed --only rollout    one group of rows
   python -m benchmarks.speed --only tasks      rollouts of every task
+  python -m benchmarks.speed --only traces     what learning the cost adds to an iteration
 
 Ours and raw stepping are timed in turns on the same number of environments and cores, raw stepping through the actions
 of the first policy's rollout, and the median of the ratios is reported: a shared machine may change speed under us,
 but less so between two neighbours.
 """
 
+import dataclasses
 import functools
 import importlib
 import os
@@ -19,8 +21,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import mujoco
 import mujoco.rollout
 import numpy as np
@@ -29,11 +33,15 @@ import rich.table
 from absl import flags
 
 from traces_jax import config as config_lib
-from traces_jax import tasks
+from traces_jax import optimize, tasks
+from traces_jax.estimator import network, refit
+from traces_jax.feedback import trajectories
 from traces_jax.host import build as build_lib
 from traces_jax.host import cli, runtime
 
-_ONLY = flags.DEFINE_enum("only", "all", ["all", "rollout", "training", "start", "memory", "tasks"], "Rows to measure.")
+_ONLY = flags.DEFINE_enum(
+    "only", "all", ["all", "rollout", "training", "start", "memory", "tasks", "traces"], "Rows to measure."
+)
 _EXPERIMENT = flags.DEFINE_string("experiment", "ant", "File in experiments/ that all rows but those of `tasks` use.")
 _REPEATS = flags.DEFINE_integer("repeats", 5, "Measurements of each ratio.")
 _WARM_UP = flags.DEFINE_integer("warm_up", 5, "Training iterations before training is timed.")
@@ -58,6 +66,12 @@ def main() -> int:
         "start": _start,
         "memory": _memory,
         "tasks": lambda: [_rate(f"rollout, {name}", name, 1, learn=False, aim=">= 0.75") for name in _EXPERIMENTS],
+        # Passes as many as a whole run of the oracle makes on average.
+        "traces": lambda: [
+            _overhead("ant", passes=8, aim="<= +4 %"),
+            _overhead("car_run", passes=20, aim="<= +10 %"),
+            _refit(),
+        ],
     }
     table = rich.table.Table(title=f"{_EXPERIMENT.value} on {runtime.core_count()} CPU cores")
     for column in ("what", "measured", "aim"):
@@ -71,11 +85,16 @@ def main() -> int:
     return cli.OK
 
 
+def _config(experiment: str, **changes: Any) -> config_lib.Config:
+    """An experiment's settings on the native simulator, with the true cost unless `changes` say otherwise."""
+    settings = importlib.import_module(f"experiments.{experiment}").get_config()
+    settings.update({"physics": "native", "method": {"source": "oracle"}, **changes})
+    return config_lib.from_dict(settings.to_dict())
+
+
 def _rate(what: str, experiment: str, seeds: int, *, learn: bool, aim: str) -> Row:
     """Steps per second of whole iterations, or of their rollouts alone, over raw stepping."""
-    changes = importlib.import_module(f"experiments.{experiment}").get_config()
-    changes.physics, changes.seeds = "native", seeds
-    config = config_lib.from_dict(changes.to_dict())
+    config = _config(experiment, seeds=seeds)
     built = build_lib.build(config)
     program = built.program
     collect = jax.jit(program.map_lanes(lambda settings, state: program.learner.collect(settings, state, 0)[1].action))
@@ -105,6 +124,79 @@ def _rate(what: str, experiment: str, seeds: int, *, learn: bool, aim: str) -> R
         what,
         f"{statistics.median(ratios):.2f} ({low:.2f} to {high:.2f}), {statistics.median(rates):,.0f} steps/s",
         f"{aim} of raw",
+    )
+
+
+def _overhead(experiment: str, *, passes: int, aim: str) -> Row:
+    """Time of TraCeS' iterations over the oracle's, in turns, with one seed on each core and equal passes."""
+    equal = {"seeds": runtime.core_count(), "ppo": {"passes": passes, "target_kl": 1e9}}
+    programs = {
+        source: build_lib.build(_config(experiment, method={"source": source}, **equal)).program
+        for source in ("oracle", "traces")
+    }
+    states = {source: program.init() for source, program in programs.items()}
+    seconds: dict[str, list[float]] = {source: [] for source in programs}
+    for index in range(_WARM_UP.value + 4 * _REPEATS.value):
+        for source, program in programs.items():
+            begin = time.perf_counter()
+            states[source], _ = program.chunk(states[source], index)
+            jax.block_until_ready(states[source])
+            if index >= _WARM_UP.value:
+                seconds[source].append(time.perf_counter() - begin)
+    share = sum(seconds["traces"]) / sum(seconds["oracle"]) - 1.0
+    mean = {source: statistics.mean(times) for source, times in seconds.items()}
+    return (
+        f"TraCeS over oracle, {experiment}, {passes} passes",
+        f"{share:+.1%} ({mean['traces']:.3f} s over {mean['oracle']:.3f} s an iteration)",
+        aim,
+    )
+
+
+def _refit() -> Row:
+    """Seconds of 30 gradient steps of 32 trajectories of 1000 steps, 20 new ones and a full store."""
+    steps, horizon, features = 30, 1000, 35
+    ends = trajectories.prefix_ends(horizon, 20, terminal_only=False)
+
+    def rows(count: int) -> trajectories.Ring:
+        key = jax.random.key(count)
+        filled = trajectories.empty(count, horizon, features, len(ends))
+        return trajectories.push(
+            filled,
+            trajectories.Trajectories(
+                inputs=jax.random.normal(key, (count, horizon, features)),
+                length=jnp.full((count,), horizon),
+                labels=jax.random.bernoulli(key, 0.5, (count, len(ends))).astype(jnp.float32),
+                mask=jnp.ones((count, len(ends)), bool),
+            ),
+        )
+
+    settings = config_lib.Config()
+    estimator = network.init(
+        jax.random.key(0),
+        features=features,
+        hidden=settings.estimator.hidden,
+        layers=settings.estimator.depth,
+        decoder=settings.estimator.decoder,
+        initial_mean=network.initial_mean(horizon),
+    )
+    # An accuracy that is never reached: all steps are made.
+    how = dataclasses.replace(settings.refit, passes=1, steps=steps, new_batch=8, stored_batch=24, target_accuracy=2.0)
+    fit = jax.jit(
+        lambda fitted, new, store: refit.refit(
+            fitted, new, store, jax.random.key(1), refit=how, prepare=lambda x: x, ends=ends, clamp=-7.0
+        )
+    )
+    given = optimize.init(estimator), rows(20).rows, rows(settings.refit.store)
+    jax.block_until_ready(fit(*given))
+    times = []
+    for _ in range(_REPEATS.value):
+        begin = time.perf_counter()
+        jax.block_until_ready(fit(*given))
+        times.append(time.perf_counter() - begin)
+    return (
+        f"refit, {steps} steps of 32 trajectories",
+        f"{statistics.median(times):.2f} s ({min(times):.2f} to {max(times):.2f})",
+        "<= 1.5 s",
     )
 
 
@@ -164,7 +256,8 @@ def _first_iteration(folder: pathlib.Path, name: str) -> tuple[float, float]:
     run_dir = folder / name
     command = [
         sys.executable, "-m", "traces_jax.train", "--config", f"experiments/{_EXPERIMENT.value}.py",
-        "--config.physics=native", "--config.steps=40000", "--config.run.evaluation_episodes=0",
+        "--config.physics=native", "--config.method.source=oracle", "--config.steps=40000",
+        "--config.run.evaluation_episodes=0",
         f"--run_dir={run_dir}",
     ]  # fmt: skip
     begin = time.perf_counter()
@@ -184,7 +277,7 @@ def _memory() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable, "-m", "traces_jax.train", "--config", f"experiments/{_EXPERIMENT.value}.py",
-            "--config.physics=native", "--config.seeds=8", "--config.steps=40000",
+            "--config.physics=native", "--config.method.source=oracle", "--config.seeds=8", "--config.steps=40000",
             f"--run_dir={folder}/run",
         ]  # fmt: skip
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:

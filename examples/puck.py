@@ -44,6 +44,7 @@ class Puck(tasks.PhysicsTask):
 def get_config():
     return config.make(
         task="examples.puck:Puck",
+        method={"source": "oracle"},
         steps=200_000,
         environment={"count": 10, "steps": 100},
         lagrange={"cost_limit": 1.0},

@@ -11,4 +11,5 @@ def get_config():
         environment={"count": 10, "steps": 200},
         ppo={"passes": 20},
         lagrange={"initial": 1.0},
+        labels={"interval": 5},
     )

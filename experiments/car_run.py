@@ -1,4 +1,4 @@
-"""SafetyCarRun-v0 with the paper's settings."""
+"""SafetyCarRun-v0 with the paper's sizes and steps."""
 
 from traces_jax import config
 
@@ -9,8 +9,9 @@ def get_config():
         task="SafetyCarRun-v0",
         steps=2_000_000,
         environment={"count": 10, "steps": 200},
-        policy={"hidden": (32, 32)},
+        policy={"hidden": (32, 32), "min_std": 0.05},
         critic={"hidden": (32, 32)},
-        ppo={"passes": 20, "actor_lr": 1e-4, "critic_lr": 1e-4},
+        ppo={"passes": 20, "actor_lr": 1e-4},
         lagrange={"initial": 1.0},
+        labels={"interval": 5},
     )

@@ -25,3 +25,9 @@ def optimized():
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", True)
+
+
+@pytest.fixture
+def environment():
+    """A child process sees the same cache and devices."""
+    return {**os.environ, "JAX_PLATFORMS": "cpu"}

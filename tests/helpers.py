@@ -1,5 +1,8 @@
 """What several test files share."""
 
+import pathlib
+import sys
+import time
 from typing import Any
 
 import jax
@@ -7,14 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from traces_jax import config as config_lib
-from traces_jax.host import build
+from traces_jax.host import build, metrics, run
 from traces_jax.learner import LearnerState
 from traces_jax.rollout import Truth
 
+ROOT = pathlib.Path(__file__).parent.parent
+
 
 def make_config(**changes: Any) -> config_lib.Config:
-    """Defaults with `changes` applied, validated."""
-    return config_lib.from_dict(config_lib.make(**changes).to_dict())
+    """Defaults with `changes` applied, validated. With the true cost unless they say otherwise."""
+    return config_lib.from_dict(config_lib.make(**{"method": {"source": "oracle"}, **changes}).to_dict())
 
 
 def train(config: config_lib.Config) -> tuple[build.Built, LearnerState, dict[str, np.ndarray]]:
@@ -47,3 +52,44 @@ def assert_trees_close(actual, expected, **tolerance) -> None:
     assert jax.tree.structure(actual) == jax.tree.structure(expected)
     for (path, a), e in zip(jax.tree_util.tree_leaves_with_path(actual), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, e, err_msg=jax.tree_util.keystr(path), **tolerance)
+
+
+def command(folder: pathlib.Path, *more: str) -> list[str]:
+    """The command line of a small run on a probe."""
+    return [
+        sys.executable, "-m", "traces_jax.train", "--config", str(ROOT / "experiments/hopper.py"),
+        "--config.task=ProbeBudget", "--config.method.source=oracle", "--config.steps=8000",
+        "--config.environment.steps=20", "--config.run.tensorboard=false",
+        "--config.environment.count=2", "--config.ppo.minibatch=20", "--config.run.checkpoint_every=5",
+        "--config.run.evaluation_episodes=0", f"--run_dir={folder}", *more,
+    ]  # fmt: skip
+
+
+def wait_for(condition, seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)
+
+
+def rows_written(folder: pathlib.Path) -> int:
+    path = folder / "metrics.jsonl"
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def last_state(folder: pathlib.Path):
+    """The newest state of a run, keys as numbers."""
+    loaded = run.load(folder, "latest", None, print)
+    return jax.device_get(loaded.state.replace(key=jax.random.key_data(loaded.state.key)))
+
+
+def assert_same_run(config, a: pathlib.Path, b: pathlib.Path) -> None:
+    """Every leaf bit for bit, and the same rows."""
+    left, right = last_state(a), last_state(b)
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(left), jax.tree.leaves(right), strict=True):
+        np.testing.assert_array_equal(x, y, err_msg=jax.tree_util.keystr(path))
+    rows = [
+        [{k: v for k, v in row.items() if k != "seconds"} for row in metrics.read(f / "metrics.jsonl")] for f in (a, b)
+    ]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == config.iterations

@@ -9,42 +9,49 @@ from helpers import make_truth
 
 from traces_jax import episodes
 
-_push = jax.jit(episodes.push)
+
+def _empty(size):
+    return episodes.init(size, ("returns", "costs"))
+
+
+@jax.jit
+def _push(window, truth):
+    return episodes.push(window, truth.ended, returns=truth.episode_return, costs=truth.episode_cost)
 
 
 def test_order_of_ends_in_time():
     # Two environments; ends in the order of time, then of environment: 1, 2, 3, 4.
     truth = make_truth([[1, 1], [0, 1], [1, 0]], returns=[[1, 2], [9, 3], [4, 9]], costs=[[10, 20], [90, 30], [40, 90]])
-    window = _push(episodes.init(6), truth)
+    window = _push(_empty(6), truth)
     assert int(window.count) == 4
-    np.testing.assert_array_equal(window.returns[:4], [1, 2, 3, 4])
-    np.testing.assert_array_equal(window.costs[:4], [10, 20, 30, 40])
+    np.testing.assert_array_equal(window.values["returns"][:4], [1, 2, 3, 4])
+    np.testing.assert_array_equal(window.values["costs"][:4], [10, 20, 30, 40])
     # Unused slots do not count: the mean is over four, not six.
-    assert [float(mean) for mean in episodes.means(window)] == [2.5, 25.0]
+    assert episodes.means(window) == {"returns": 2.5, "costs": 25.0}
 
 
 def test_the_oldest_is_overwritten_first():
-    window = episodes.init(3)
+    window = _empty(3)
     for cost in [1.0, 2.0, 3.0, 4.0]:
         window = _push(window, make_truth([[1]], costs=cost))
     assert int(window.count) == 4
-    np.testing.assert_array_equal(np.sort(window.costs), [2, 3, 4])
+    np.testing.assert_array_equal(np.sort(window.values["costs"]), [2, 3, 4])
 
 
 def test_more_ends_than_slots_in_one_push():
     """Only the last ones are kept, each slot written once: writing one slot twice has no defined winner."""
     costs = np.arange(10.0).reshape(5, 2)
-    window = _push(_push(episodes.init(4), make_truth([[1]], costs=100.0)), make_truth(np.ones((5, 2)), costs=costs))
+    window = _push(_push(_empty(4), make_truth([[1]], costs=100.0)), make_truth(np.ones((5, 2)), costs=costs))
     assert int(window.count) == 11
-    np.testing.assert_array_equal(np.sort(window.costs), [6, 7, 8, 9])
+    np.testing.assert_array_equal(np.sort(window.values["costs"]), [6, 7, 8, 9])
     # And the next episode replaces the oldest of those.
-    np.testing.assert_array_equal(np.sort(_push(window, make_truth([[1]], costs=50.0)).costs), [7, 8, 9, 50])
+    np.testing.assert_array_equal(np.sort(_push(window, make_truth([[1]], costs=50.0)).values["costs"]), [7, 8, 9, 50])
 
 
 @pytest.mark.parametrize("size", [1, 4, 7])
 def test_equals_a_deque(size):
     random = np.random.default_rng(size)
-    window, expected, count = episodes.init(size), collections.deque(maxlen=size), 0
+    window, expected, count = _empty(size), collections.deque(maxlen=size), 0
     for _ in range(30):
         ended = random.random((4, 3)) < random.choice([0.0, 0.1, 0.8])
         returns, costs = random.normal(size=(2, 4, 3)).astype(np.float32)
@@ -53,14 +60,22 @@ def test_equals_a_deque(size):
         count += int(ended.sum())
         assert int(window.count) == count
         if expected:
-            np.testing.assert_allclose(episodes.means(window), np.mean(expected, axis=0), rtol=1e-4, atol=1e-6)
+            means = episodes.means(window)
+            found = [means["returns"], means["costs"]]
+            np.testing.assert_allclose(found, np.mean(expected, axis=0), rtol=1e-4, atol=1e-6)
 
 
 def test_no_episode_means_not_a_number():
     """Zero would read as a perfect cost and move the multiplier."""
-    window = _push(episodes.init(5), make_truth([[0, 0], [0, 0]], costs=3.0))
+    window = _push(_empty(5), make_truth([[0, 0], [0, 0]], costs=3.0))
     assert int(window.count) == 0
-    assert np.isnan(episodes.means(window)).all()
+    assert all(np.isnan(mean) for mean in episodes.means(window).values())
+
+
+@pytest.mark.parametrize("names", [["returns"], ["returns", "costs", "lengths"]])
+def test_all_numbers_of_an_episode_are_pushed_and_no_others(names):
+    with pytest.raises(AssertionError, match="costs"):
+        episodes.push(_empty(3), np.ones((1, 1), bool), **{name: np.ones((1, 1)) for name in names})
 
 
 def test_summary_by_hand():

@@ -45,16 +45,9 @@ def random_inputs(steps=7, batch=3, features=5, seed=1):
 
 
 # Compiled as a whole: operation by operation, compiling takes most of the tests' time.
-apply, encode, advance, decode, dead_share, summaries_before = (
+apply, encode, advance, decode, dead_share = (
     jax.jit(function)
-    for function in (
-        network.apply,
-        network.encode,
-        network.advance,
-        network.decode,
-        network.dead_share,
-        network.summaries_before,
-    )
+    for function in (network.apply, network.encode, network.advance, network.decode, network.dead_share)
 )
 clamped_mean, clamped_variance, lognormal_mean, lognormal_variance, coefficient_of_variation, sample, log1mexp = (
     jax.jit(function)
@@ -133,24 +126,21 @@ def test_loss_and_gradients_are_those_of_pytorch(name):
 
 def test_advance_repeated_is_encode():
     estimator, inputs = fresh(), random_inputs()
-    carry, hidden = network.start(estimator, (3,)), []
+    carries = [network.start(estimator, (3,))]
     for now in inputs:
-        carry = advance(estimator, carry, now)
-        hidden.append(carry[-1])
-    all_hidden, last = encode(estimator, inputs, network.start(estimator, (3,)))
-    np.testing.assert_allclose(all_hidden, jnp.stack(hidden), atol=1e-6)
-    np.testing.assert_allclose(last, carry, atol=1e-6)
+        carries.append(advance(estimator, carries[-1], now))
+    hidden = jnp.stack(carries)[:, -1]
+    before, after = encode(estimator, inputs)
+    np.testing.assert_allclose(before, hidden[:-1], atol=1e-6)
+    np.testing.assert_allclose(after, hidden[1:], atol=1e-6)
 
 
-def test_encode_can_be_continued():
-    estimator, inputs = fresh(), random_inputs(6)
-    whole, last = encode(estimator, inputs, network.start(estimator, (3,)))
-    first, carry = encode(estimator, inputs[:3], network.start(estimator, (3,)))
-    second, end = encode(estimator, inputs[3:], carry)
-    np.testing.assert_allclose(jnp.concatenate([first, second]), whole, atol=1e-6)
-    np.testing.assert_allclose(end, last, atol=1e-6)
-    before = jnp.concatenate([summaries_before(part, c) for part, c in ((first, 0 * carry), (second, carry))])
-    np.testing.assert_allclose(before, summaries_before(whole, 0 * carry), atol=1e-6)
+@pytest.mark.parametrize("first", [False, True])
+def test_the_first_step_begins_an_episode_marked_or_not(first):
+    estimator, inputs = fresh(), random_inputs()
+    began = jnp.zeros(inputs.shape[:2], bool).at[0].set(first)
+    for marked, unmarked in zip(encode(estimator, inputs, began), encode(estimator, inputs), strict=True):
+        np.testing.assert_allclose(marked, unmarked, atol=1e-6)
 
 
 def test_episodes_in_a_rollout_do_not_see_each_other():
@@ -158,7 +148,7 @@ def test_episodes_in_a_rollout_do_not_see_each_other():
     estimator, inputs = fresh(), random_inputs(6)
     began = np.zeros((6, 3), bool)
     began[0], began[2, 1], began[[1, 4], 2] = True, True, True
-    before, after = jax.jit(network.encode_episodes)(estimator, inputs, jnp.asarray(began))
+    before, after = encode(estimator, inputs, jnp.asarray(began))
     for environment in range(3):
         for step in range(6):
             if began[step, environment]:
@@ -205,7 +195,7 @@ def test_before_is_one_step_late():
     _, other, _ = apply(estimator, changed)
     np.testing.assert_array_equal(mu[0], other[0])
     assert np.all(mu[1:] != other[1:])
-    hidden, _ = encode(estimator, inputs, network.start(estimator, (3,)))
+    _, hidden = encode(estimator, inputs)
     first, _ = decode(estimator, jnp.zeros((3, 4)), hidden[0])
     np.testing.assert_allclose(mu[0], first, rtol=1e-6)
     second, _ = decode(estimator, hidden[0], hidden[1])
@@ -268,18 +258,19 @@ def test_a_fresh_estimator_accepts():
     assert math.exp(-horizon * math.exp(mean)) == pytest.approx(0.95)
     assert network.initial_mean(horizon, 0.5) == pytest.approx(math.log(math.log(2) / horizon))
     estimator = fresh(initial_mean=mean, decoder=(64, 64))
-    hidden, mu, sigma = apply(estimator, random_inputs(horizon, 4))
+    inputs = random_inputs(horizon, 4)
+    _, mu, sigma = apply(estimator, inputs)
     assert np.all(np.exp(-np.sum(clamped_mean(mu, sigma, clamp=CLAMP), axis=0)) > 0.8)
-    before = summaries_before(hidden, network.start(estimator, (4,)))
-    assert dead_share(estimator, before, hidden) < 0.7
+    assert dead_share(estimator, *encode(estimator, inputs)) < 0.7
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda e: encode(e, jnp.zeros((7, 3, 6)), network.start(e, (3,))),
-        lambda e: encode(e, jnp.zeros((7, 5)), network.start(e, ())),
-        lambda e: encode(e, jnp.zeros((7, 3, 5)), network.start(e, (1,))),
+        lambda e: encode(e, jnp.zeros((7, 3, 6))),
+        lambda e: encode(e, jnp.zeros((7, 5))),
+        lambda e: encode(e, jnp.zeros((7, 3, 5)), jnp.zeros((7, 1), bool)),
+        lambda e: encode(e, jnp.zeros((7, 3, 5)), jnp.zeros((7, 3, 1), bool)),
         lambda e: advance(e, network.start(e, (1,)), jnp.zeros((3, 5))),
         lambda e: advance(e, network.start(e, (3,))[:1], jnp.zeros((3, 5))),
         lambda e: decode(e, jnp.zeros((1, 4)), jnp.zeros((3, 4))),

@@ -3,11 +3,9 @@
 import signal
 import subprocess
 
-from test_run import assert_same_run, command, environment, rows_written, wait_for
+from helpers import assert_same_run, command, rows_written, wait_for
 
 from traces_jax.host import checkpoint, run
-
-__all__ = ["environment"]  # a fixture
 
 
 def test_killed_twice_and_interrupted_loses_nothing(tmp_path, environment):

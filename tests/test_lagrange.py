@@ -60,6 +60,42 @@ def test_an_unknown_measure_changes_nothing(measure):
     assert trace([30.0, measure, 40.0])[-1] == trace([30.0, 40.0])[-1]
 
 
+@pytest.mark.parametrize(
+    ("measure", "limit", "expected"),
+    [
+        (30.0, 25.0, 0.5 + 2.0 * 0.2),
+        (20.0, 25.0, 0.5 - 2.0 * 0.2),
+        (10.0, 25.0, 0.0),  # never below zero
+        (1e6, 25.0, 0.5 + 2.0),  # bounded
+        (-0.45, -0.9, 0.5 + 2.0 * 0.5),  # a probability of 0.45 where 0.9 is wanted
+        (3.0, 0.0, 0.5 + 2.0),
+        (np.nan, 25.0, 0.5),
+    ],
+)
+def test_the_multiplier_in_force_by_hand(measure, limit, expected):
+    weight = lagrange.in_force(jnp.float32(0.5), jnp.float32(measure), limit, proportional=2.0)
+    np.testing.assert_allclose(weight, expected, rtol=1e-6)
+    assert lagrange.in_force(jnp.float32(0.5), jnp.float32(measure), limit, proportional=0.0) == 0.5
+
+
+def test_the_proportional_part_damps():
+    """A cost that falls while the multiplier is above 1 and rises below: alone, the learned one swings for ever."""
+
+    def swing(proportional):
+        def step(carry, _):
+            state, cost = carry
+            state = lagrange.update(state, cost, LIMIT, lr=RATE)
+            weight = lagrange.in_force(state.multiplier, cost, LIMIT, proportional=proportional)
+            cost = jnp.maximum(cost - 5.0 * (weight - 1.0), 0.0)
+            return (state, cost), cost
+
+        _, costs = jax.lax.scan(step, (lagrange.init(0.0), jnp.float32(30.0)), None, length=400)
+        return np.ptp(costs[-50:])
+
+    assert swing(0.0) > 10.0
+    assert swing(1.0) < 0.1
+
+
 def test_mix_by_hand():
     reward, cost = jnp.asarray([2.0, -1.0]), jnp.asarray([1.0, 4.0])
     np.testing.assert_array_equal(lagrange.mix(reward, cost, jnp.float32(0.0)), reward)

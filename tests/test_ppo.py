@@ -69,11 +69,21 @@ def test_networks_start_as_linear_layers_of_pytorch_do():
 
 @pytest.mark.parametrize("mean, bounded", [("tanh", True), ("free", False)])
 def test_only_a_tanh_mean_is_bounded(mean, bounded):
-    actor = GaussianActor(hidden=(), actions=2, activation="relu", mean=mean, initial_log_std=-0.5)
+    actor = GaussianActor(hidden=(), actions=2, activation="relu", mean=mean, initial_log_std=-0.5, min_std=0.0)
     params = actor.init(jax.random.key(0), jnp.zeros(3))
     output, log_std = actor.apply(params, 100.0 * jnp.eye(3))
     assert output.shape == (3, 2) and bool(np.abs(output).max() <= 1.0) == bounded
     np.testing.assert_array_equal(log_std, [-0.5, -0.5])
+
+
+def test_the_smallest_deviation_is_added_to_the_learned_one():
+    actor = GaussianActor(hidden=(), actions=2, activation="relu", mean="tanh", initial_log_std=-30.0, min_std=0.05)
+    params = actor.init(jax.random.key(0), jnp.zeros(3))
+    _, log_std = actor.apply(params, jnp.zeros(3))
+    np.testing.assert_allclose(jnp.exp(log_std), 0.05, rtol=1e-5)
+    params = {"params": params["params"] | {"log_std": jnp.log(jnp.full(2, 0.3))}}
+    _, log_std = actor.apply(params, jnp.zeros(3))
+    np.testing.assert_allclose(jnp.exp(log_std), 0.35, rtol=1e-5)
 
 
 # --- Losses --------------------------------------------------------------------------------------------------------
@@ -123,7 +133,9 @@ PLAIN = dataclasses.replace(
 
 def make_modules(hidden=(8,)):
     return ppo.Modules(
-        actor=GaussianActor(hidden=hidden, actions=ACTIONS, activation="tanh", mean="free", initial_log_std=-0.5),
+        actor=GaussianActor(
+            hidden=hidden, actions=ACTIONS, activation="tanh", mean="free", initial_log_std=-0.5, min_std=0.0
+        ),
         critic=Critic(hidden=hidden, activation="tanh"),
     )
 
@@ -350,16 +362,16 @@ def test_observations_are_scaled_by_the_statistics_they_were_acted_on_with():
 
 
 @pytest.mark.usefixtures("rows_show_inputs")
-@pytest.mark.parametrize("normalize_costs", [False, True])
-def test_rewards_are_scaled_by_the_newest_statistics_and_costs_if_asked(normalize_costs):
+@pytest.mark.parametrize(("costs", "are_scaled"), [("learned", False), ("always", True), ("never", False)])
+def test_rewards_are_scaled_by_the_newest_statistics_and_costs_if_asked(costs, are_scaled):
     """Without discounting, the target of a value is what was earned in the step. ProbeBudget earns what it costs."""
-    config, built, state = small_learner("ProbeBudget", ppo={"gamma": 0.0}, normalize={"costs": normalize_costs})
+    config, built, state = small_learner("ProbeBudget", ppo={"gamma": 0.0}, normalize={"costs": costs})
     _, transitions, truth = jax.jit(built.collect)(config, state, 0)
     after, row = jax.jit(built.iteration)(config, state, 0)
     assert np.std(truth.cost) > 0.1, "steps must differ for scaling to matter"
     expected = scaled(after.normalizers.reward, transitions.reward)
     np.testing.assert_allclose(row["samples"].reward_target, expected, rtol=1e-4, atol=1e-5)
-    expected = scaled(after.normalizers.cost, truth.cost) if normalize_costs else truth.cost.reshape(-1)
+    expected = scaled(after.normalizers.cost, truth.cost) if are_scaled else truth.cost.reshape(-1)
     np.testing.assert_allclose(row["samples"].cost_target, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -367,16 +379,20 @@ def test_rewards_are_scaled_by_the_newest_statistics_and_costs_if_asked(normaliz
 def test_the_advantage_is_mixed_by_the_newest_multiplier():
     """Reward advantages standardised, cost advantages centred alone, and a multiplier that has seen this iteration."""
     config, built, state = small_learner(
-        "ProbeBudget", steps=10, ppo={"gamma": 0.0}, lagrange={"cost_limit": 0.0, "initial": 3.0, "lr": 1.0}
+        "ProbeBudget",
+        steps=10,
+        ppo={"gamma": 0.0},
+        lagrange={"cost_limit": 0.0, "initial": 3.0, "lr": 1.0, "proportional": 2.0},
     )
     _, row = jax.jit(built.iteration)(config, state, 0)
-    # Any cost is above the limit, and Adam's first step is the rate.
+    # Any cost is above the limit, and Adam's first step is the rate. The violation is larger than the limit.
     np.testing.assert_allclose(row["constraint/multiplier"], 4.0, rtol=1e-5)
+    np.testing.assert_allclose(row["constraint/in_force"], 6.0, rtol=1e-5)
     samples, agent = row["samples"], state.agent
     # Without discounting, an advantage is what was earned beyond the value.
     reward = samples.reward_target - built.modules.value(agent.reward_critic.params, samples.observation)
     cost = samples.cost_target - built.modules.value(agent.cost_critic.params, samples.observation)
-    expected = ((reward - reward.mean()) / reward.std() - 4.0 * (cost - cost.mean())) / 5.0
+    expected = ((reward - reward.mean()) / reward.std() - 6.0 * (cost - cost.mean())) / 7.0
     np.testing.assert_allclose(samples.advantage, expected, rtol=1e-3, atol=1e-5)
 
 

@@ -1,22 +1,17 @@
 """Run folders: stopping, resuming, dying, and everything that can be wrong with them."""
 
 import json
-import os
-import pathlib
 import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import jax
 import numpy as np
 import pytest
-from helpers import make_config
+from helpers import ROOT, assert_same_run, make_config, rows_written
 
 from traces_jax.host import errors, metrics, run
-
-ROOT = pathlib.Path(__file__).parent.parent
 
 HOPPER = {
     "task": "SafetyHopperVelocity-v1",
@@ -49,12 +44,6 @@ TRACES = {
 }
 
 
-def last_state(config, folder: pathlib.Path):
-    """The newest state of a run, keys as numbers."""
-    loaded = run.load(folder, "latest", None, print)
-    return jax.device_get(loaded.state.replace(key=jax.random.key_data(loaded.state.key)))
-
-
 def stop_after(monkeypatch, iterations: int) -> None:
     """Makes the run believe that Ctrl-C was pressed in its `iterations`-th iteration."""
     from traces_jax import parallel
@@ -67,18 +56,6 @@ def stop_after(monkeypatch, iterations: int) -> None:
         return real(self, state, start)
 
     monkeypatch.setattr(parallel.Program, "chunk", chunk)
-
-
-def assert_same_run(config, a: pathlib.Path, b: pathlib.Path) -> None:
-    """Every leaf bit for bit, and the same rows."""
-    left, right = last_state(config, a), last_state(config, b)
-    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(left), jax.tree.leaves(right), strict=True):
-        np.testing.assert_array_equal(x, y, err_msg=jax.tree_util.keystr(path))
-    rows = [
-        [{k: v for k, v in row.items() if k != "seconds"} for row in metrics.read(f / "metrics.jsonl")] for f in (a, b)
-    ]
-    assert rows[0] == rows[1]
-    assert len(rows[0]) == config.iterations
 
 
 @pytest.mark.parametrize(("settings", "iterations"), [(HOPPER, 2), (TRACES, 3)], ids=["oracle", "traces"])
@@ -94,35 +71,6 @@ def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(settings, iteratio
     assert_same_run(config, tmp_path / "whole", tmp_path / "cut")
 
 
-def command(folder: pathlib.Path, *more: str) -> list[str]:
-    """The command line of a small run on a probe."""
-    return [
-        sys.executable, "-m", "traces_jax.train", "--config", str(ROOT / "experiments/hopper.py"),
-        "--config.task=ProbeBudget", "--config.steps=8000", "--config.environment.steps=20",
-        "--config.run.tensorboard=false",
-        "--config.environment.count=2", "--config.ppo.minibatch=20", "--config.run.checkpoint_every=5",
-        "--config.run.evaluation_episodes=0", f"--run_dir={folder}", *more,
-    ]  # fmt: skip
-
-
-def wait_for(condition, seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.01)
-
-
-def rows_written(folder: pathlib.Path) -> int:
-    path = folder / "metrics.jsonl"
-    return path.read_text().count("\n") if path.exists() else 0
-
-
-@pytest.fixture
-def environment():
-    """A child process sees the same cache and devices."""
-    return {**os.environ, "JAX_PLATFORMS": "cpu"}
-
-
 def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
     config = make_config(**PROBE)
     assert run.train(config, tmp_path / "run")
@@ -131,6 +79,9 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
     for path in newest.rglob("*"):
         if path.is_file() and "ocdbt" not in path.name and path.stat().st_size > 100:
             path.write_bytes(b"\0" * 50)
+    said: list[str] = []
+    assert run.load(tmp_path / "hurt", "latest", None, said.append).iteration < config.iterations
+    assert "passed over" in said[0] and newest.exists(), "whoever only reads moves nothing"
     assert run.train(config, tmp_path / "hurt")
     assert "damaged" in capsys.readouterr().out
     assert_same_run(config, tmp_path / "run", tmp_path / "hurt")

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from absl import flags
 from absl.testing import flagsaver
+from helpers import make_config
 from test_import_torch import NUMBERS, RELEASED, SHARED, estimator_arrays, save, save_arrays, whole
 
-from traces_jax import score
+from traces_jax import normalize, score, tasks
 from traces_jax.estimator import credit, import_torch, network
-from traces_jax.host import errors, runtime
+from traces_jax.host import build, checkpoint, errors, run, runtime
 
 GOOD = np.random.default_rng(0).normal(size=(2, 5, 3))
 
@@ -29,7 +30,7 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
     return tmp_path
 
 
-def run_main(**changes: str | None) -> int:
+def run_main(**changes: str | int | None) -> int:
     flags.FLAGS.mark_as_parsed()
     with flagsaver.flagsaver(**{"estimator": "a.pt", "inputs": "in.npz", "out": "out.npz", **changes}):
         return score.main()
@@ -94,6 +95,67 @@ def test_the_authors_estimators(path: pathlib.Path, folder: pathlib.Path):
         np.testing.assert_allclose(file["log_probability"], -np.cumsum(file["mean"], axis=1), rtol=1e-5)
 
 
+def a_run(folder: pathlib.Path, source: str) -> build.Built:
+    """A run folder of two seeds as it is before the first iteration."""
+    config = make_config(
+        task="ProbeBudget",
+        seeds=2,
+        method={"source": source},
+        estimator={"clamp": -3.0, "action_clip": 0.5},
+        environment={"count": 2, "steps": 20},
+        refit={"store": 4},
+        steps=400,
+        ppo={"minibatch": 20},
+    )
+    built = build.build(config)
+    run.prepare_folder(config, folder)
+    checkpoints = checkpoint.Checkpoints(folder / "checkpoints", keep=2)
+    state = built.program.init()
+    moved = state.normalizers.observation.replace(mean=state.normalizers.observation.mean + 0.25)
+    checkpoints.save(0, state.replace(normalizers=state.normalizers.replace(observation=moved)))
+    checkpoints.close()
+    return built
+
+
+def test_the_estimator_of_a_run(folder: pathlib.Path):
+    """Reads inputs as in training: scaled observations, bounded actions, the run's own clamp, the chosen seed."""
+    a_run(folder / "run", "traces")
+    features = tasks.make("ProbeBudget").observation_size + tasks.make("ProbeBudget").action_size
+    inputs = np.random.default_rng(1).normal(size=(2, 5, features)).astype(np.float32)
+    np.savez("in.npz", inputs=inputs)
+    found = {}
+    for seed in (None, 0, 1):
+        assert run_main(estimator="run", seed=seed) == 0
+        with np.load("out.npz") as file:
+            found[seed] = dict(file)
+    np.testing.assert_array_equal(found[None]["mu"], found[0]["mu"])
+    assert np.abs(found[1]["mu"] - found[0]["mu"]).max() > 1e-3
+    state = jax.tree.map(lambda leaf: leaf[1], run.load(folder / "run", "latest", None, print).state)
+    split = tasks.make("ProbeBudget").observation_size
+    prepared = np.concatenate(
+        [
+            normalize.apply(state.normalizers.observation, inputs[..., :split]),
+            np.clip(inputs[..., split:], -0.5, 0.5),
+        ],
+        axis=-1,
+    )
+    hidden, mu, sigma = network.apply(state.source.fitted.params, np.swapaxes(prepared, 0, 1))
+    np.testing.assert_allclose(found[1]["hidden"], np.swapaxes(hidden, 0, 1), rtol=1e-4, atol=1e-6)
+    mean = credit.clamped_mean(mu, sigma, clamp=-3.0)
+    np.testing.assert_allclose(found[1]["mean"], np.swapaxes(mean, 0, 1), rtol=1e-4)
+
+
+def test_a_run_with_the_true_cost_has_no_estimator(folder: pathlib.Path):
+    a_run(folder / "run", "oracle")
+    with pytest.raises(errors.UserError, match=r"has no estimator: it was trained with method\.source=oracle\."):
+        run_main(estimator="run")
+
+
+def test_a_file_has_no_seeds(folder: pathlib.Path):
+    with pytest.raises(errors.UserError, match="--seed=1 is for run folders"):
+        run_main(seed=1)
+
+
 BAD_INPUTS: dict[str, tuple[dict[str, object], str]] = {
     "no inputs": ({"input": GOOD}, r"in.npz has no array 'inputs'; it must hold inputs \[B, T, 3\]\."),
     "too wide": ({"inputs": np.zeros((2, 5, 4))}, r"inputs has shape \[2, 5, 4\]; it must be \[B, T, 3\] with B and T"),
@@ -121,11 +183,11 @@ def test_bad_inputs_are_one_sentence(case: str, folder: pathlib.Path):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"estimator": None}, "--estimator is missing; give it as in --estimator estimator.pt"),
+        ({"estimator": None}, "--estimator is missing; give it as in --estimator runs/ant"),
         ({"inputs": None}, "--inputs is missing"),
         ({"out": None}, "--out is missing"),
         ({"estimator": "b.pt"}, "--estimator=b.pt cannot be read: No such file or directory"),
-        ({"estimator": "."}, "--estimator=. is a folder; give a state dict saved by PyTorch"),
+        ({"estimator": "."}, ". is not a run folder: it has no config.json"),
         ({"estimator": "in.npz"}, "--estimator=in.npz is not a file of PyTorch"),
         ({"inputs": "b.npz"}, "--inputs=b.npz does not exist; give an .npz file with an array 'inputs'"),
         ({"inputs": "a.pt"}, "a.pt has no array 'inputs'|--inputs=a.pt is not a readable .npz file"),

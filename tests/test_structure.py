@@ -47,8 +47,9 @@ def test_the_core_is_what_we_think_it_is():
     """The tests below say nothing about files that are not found."""
     names = {path.relative_to(PACKAGE).as_posix() for path in CORE}
     assert names >= {
-        "config.py", "learner.py", "parallel.py", "rollout.py", "episodes.py", "networks.py", "distributions.py",
-        "normalize.py", "keys.py", "physics/native.py", "physics/mjx.py", "tasks/velocity.py", "solvers/ppo.py",
+        "config.py", "learner.py", "parallel.py", "rollout.py", "episodes.py", "networks.py", "optimize.py",
+        "distributions.py", "normalize.py", "keys.py", "physics/native.py", "physics/mjx.py", "tasks/velocity.py",
+        "solvers/ppo.py",
     }  # fmt: skip
     assert set(imported(PACKAGE / "train.py")) >= {"absl.flags", "traces_jax.host.cli"}, "the reader must see imports"
 

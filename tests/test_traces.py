@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from helpers import assert_trees_close, make_config, train
 
-from traces_jax import episodes, sources, tasks
+from traces_jax import episodes, optimize, sources, tasks
 from traces_jax.config import RefitConfig
 from traces_jax.estimator import credit, network, refit
 from traces_jax.feedback import trajectories
 from traces_jax.host import build
+from traces_jax.sources.traces import Schedule
 
 PROBE = {
     "task": "ProbeBudget",
@@ -53,9 +54,7 @@ def test_a_query_every_few_iterations(default_run):
     """Eight episodes in an iteration, a quarter of them labelled, four at a time: after every second iteration."""
     config = probe()
     source = sources.make(config, tasks.make("ProbeBudget"))
-    assert source.schedule(config) == dataclasses.replace(
-        source.schedule(config), episodes=8, places=8, period=2, picks=4
-    )
+    assert source.schedule(config) == Schedule(places=8, period=2, picks=4)
     _, _, rows = default_run
     np.testing.assert_array_equal(rows["labels/trajectories"][0], [0, 4, 4, 8, 8, 12])
     # Prefixes of 2, 4, 6, 8 and 10 steps.
@@ -79,9 +78,9 @@ def test_the_policy_reads_what_the_estimator_remembers():
     learner = dataclasses.replace(learner, environments=type(learner.environments)())
     _, transitions, truth = learner.collect(config, state, 0)
     inputs = jnp.concatenate([transitions.observation, transitions.action], axis=-1)
-    prepared = learner.source._prepare(config, state.normalizers.observation, inputs)
+    prepared = learner.source.prepare(config, state.normalizers.observation, inputs)
     began = jnp.concatenate([jnp.ones((1, 4), bool), truth.ended[:-1]])
-    before, after = network.encode_episodes(state.source.fitted.estimator, prepared, began)
+    before, after = network.encode(state.source.fitted.params, prepared, began)
     np.testing.assert_allclose(transitions.summary, before, atol=1e-6)
     np.testing.assert_allclose(transitions.next_summary, after, atol=1e-6)
     assert float(jnp.abs(transitions.summary).max()) > 0
@@ -115,6 +114,34 @@ def test_true_costs_reach_nobody_but_the_labeler():
     for name in ("agent", "multiplier", "normalizers", "source"):
         for a, b in zip(jax.tree.leaves(getattr(plain, name)), jax.tree.leaves(getattr(changed, name)), strict=True):
             np.testing.assert_array_equal(a, b, err_msg=name)
+
+
+def first_learning(config, index):
+    """Learns from the first rollout as in iteration `index`. Returns state before, rollout, state after, row."""
+    built = build.build(config)
+    learner = dataclasses.replace(built.program.learner, environments=type(built.program.learner.environments)())
+    state = jax.tree.map(lambda leaf: leaf[0], built.program.init())
+    _, transitions, truth = learner.collect(config, state, 0)
+    after, row = jax.jit(learner.learn)(config, state, transitions, truth, index)
+    return state, transitions, after, row
+
+
+@pytest.mark.parametrize(("early_end", "right"), [("violating", 0.0), ("by_cost", 1.0)])
+def test_the_estimator_is_right_where_the_labeler_agrees(early_end, right):
+    """Episodes that end for good and cost nothing; a fresh estimator accepts everything."""
+    config = probe(task="ProbeDiscount", labels={"early_end": early_end}, refit={"lr": 1.0})
+    _, _, _, row = first_learning(config, 1)
+    assert row["estimate/accepted"] == 1.0
+    assert row["estimate/right"] == right
+
+
+def test_dead_units_are_those_of_the_estimator_whose_summaries_they_read():
+    """With so large a rate, the refit of this iteration switches units off."""
+    state, transitions, after, row = first_learning(probe(refit={"lr": 1.0}), 1)
+    share = lambda state: network.dead_share(  # noqa: E731
+        state.source.fitted.params, transitions.summary, transitions.next_summary
+    )
+    assert row["estimate/dead_units"] == share(state) != share(after)
 
 
 def test_seeds_side_by_side_are_seeds_alone(default_run):
@@ -179,16 +206,16 @@ def test_the_credit_of_a_violation_begins_at_the_guilty_step():
     how = {"prepare": lambda inputs: inputs, "ends": ends, "clamp": -7.0}
     empty = trajectories.empty(4, 20, 3, len(ends))
     fitted, _ = jax.jit(functools.partial(refit.refit, refit=settings, **how))(
-        refit.init(estimator), rows, empty, jax.random.key(2)
+        optimize.init(estimator), rows, empty, jax.random.key(2)
     )
     fresh, guilty, innocent, _ = guilty_trajectories(100, jax.random.key(3))
-    _, mu, sigma = network.apply(fitted.estimator, jnp.swapaxes(fresh.inputs, 0, 1))
+    _, mu, sigma = network.apply(fitted.params, jnp.swapaxes(fresh.inputs, 0, 1))
     cost = np.asarray(credit.clamped_mean(mu, sigma, clamp=-7.0)).T
     convicted = ~np.asarray(innocent)
     first = (cost > 0.7).argmax(axis=1)  # p falls below a half by a cost of log 2
     assert np.mean(first[convicted] == np.asarray(guilty)[convicted]) > 0.95
     assert np.mean(cost[~convicted].sum(axis=1) < 0.7) > 0.95
-    log_probability = refit.prefix_log_probability(fitted.estimator, fresh, **how)
+    log_probability = refit.prefix_log_probability(fitted.params, fresh, **how)
     assert float(credit.scores(log_probability, fresh.labels, fresh.mask).accuracy) > 0.97
 
 
@@ -198,7 +225,7 @@ def test_a_refit_without_new_rows_changes_nothing():
     estimator = network.init(
         jax.random.key(1), features=3, hidden=4, layers=1, decoder=(8,), initial_mean=network.initial_mean(20)
     )
-    start = refit.init(estimator)
+    start = optimize.init(estimator)
     fitted, passes = refit.refit(
         start, nothing, trajectories.empty(4, 20, 3, len(ends)), jax.random.key(2),
         refit=RefitConfig(), prepare=lambda inputs: inputs, ends=ends, clamp=-7.0,
@@ -206,6 +233,29 @@ def test_a_refit_without_new_rows_changes_nothing():
     assert int(passes) == 0
     for a, b in zip(jax.tree.leaves(start), jax.tree.leaves(fitted), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_weight_decay_shrinks_weights_beside_the_gradient():
+    """One step with it and one without: they differ by a share of the weights, and the moments know nothing of it."""
+    rows, _, _, ends = guilty_trajectories(4, jax.random.key(0))
+    estimator = network.init(
+        jax.random.key(1), features=3, hidden=4, layers=1, decoder=(8,), initial_mean=network.initial_mean(20)
+    )
+
+    @jax.jit
+    def fit(weight_decay):
+        settings = RefitConfig(passes=1, steps=1, lr=0.1, weight_decay=weight_decay)
+        fitted, _ = refit.refit(
+            optimize.init(estimator), rows, trajectories.empty(4, 20, 3, len(ends)), jax.random.key(2),
+            refit=settings, prepare=lambda inputs: inputs, ends=ends, clamp=-7.0,
+        )  # fmt: skip
+        return fitted
+
+    plain, decayed = fit(0.0), fit(0.5)
+    assert_trees_close(decayed.optimizer, plain.optimizer, rtol=1e-5)
+    expected = jax.tree.map(lambda fitted, start: fitted - 0.1 * 0.5 * start, plain.params, estimator)
+    assert_trees_close(decayed.params, expected, rtol=1e-5, atol=1e-6)
+    assert any(not np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (plain.params, estimator)), strict=True))
 
 
 def test_rows_are_drawn_from_filled_places_only():

@@ -14,7 +14,7 @@ import itertools
 import json
 import math
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
@@ -109,6 +109,8 @@ class PolicyConfig:
     # "tanh" bounds the mean; "free" lets it drift beyond the actuators, where the gradient is lost.
     mean: str = choice("tanh", "tanh", "free")
     initial_log_std: float = static(0.0, "a number from -5 to 2", lambda value: -5 <= value <= 2)
+    # Standard deviation that is left when all that is learned is gone. Without noise a cost that jumps has no slope.
+    min_std: float = static(0.0, "a number from 0 to 1", lambda value: 0 <= value <= 1)
 
 
 @settings
@@ -125,7 +127,8 @@ class NormalizeConfig:
 
     observations: bool = switch(True)
     rewards: bool = switch(True)
-    costs: bool = switch(False)
+    # "learned": only costs that an estimator makes, whose size means nothing; the true cost keeps its own.
+    costs: str = choice("learned", "learned", "always", "never")
 
 
 @settings
@@ -156,6 +159,8 @@ class LagrangeConfig:
     cost_limit: float = nonnegative(25.0)
     initial: float = nonnegative(1e-3)
     lr: float = positive(0.035)
+    # How far a violation as large as the limit moves the multiplier at once; 0 for the multiplier of the paper.
+    proportional: float = nonnegative(1.0)
     # Finished episodes over which the cost is averaged.
     window: int = whole(50)
 
@@ -165,7 +170,7 @@ class MethodConfig:
     """Where the cost comes from, and in which order it is learned."""
 
     # "traces" learns it from labels of trajectories, "oracle" is given the true one and its limit.
-    source: str = choice("oracle", "traces", "oracle")
+    source: str = choice("traces", "traces", "oracle")
     # "paper" refits the estimator before this iteration's credits are computed, "released" after.
     order: str = choice("paper", "paper", "released")
 
@@ -209,9 +214,10 @@ class QueryConfig:
     """Which trajectories are labelled."""
 
     # Share of all trajectories.
-    fraction: float = static(0.1, "a number above 0 and at most 1", lambda value: 0 < value <= 1)
-    # Labelled together; the pool grows until this many are due.
-    batch: int = whole(20)
+    fraction: float = static(0.2, "a number above 0 and at most 1", lambda value: 0 < value <= 1)
+    # Labelled together; the pool grows until this many are due. Few and often, so that the estimator keeps up with
+    # the policy.
+    batch: int = whole(1)
     # "cv": where the credits are most uncertain for their size; "random".
     rule: str = choice("cv", "cv", "random")
     # Trajectories under this score are left alone.
@@ -224,11 +230,11 @@ class QueryConfig:
 class RefitConfig:
     """Fitting the estimator after each batch of labels."""
 
-    passes: int = whole(5)
+    passes: int = whole(2)
     # Gradient steps in a pass.
-    steps: int = whole(12)
-    new_batch: int = whole(8)
-    stored_batch: int = whole(24)
+    steps: int = whole(4)
+    new_batch: int = whole(4)
+    stored_batch: int = whole(28)
     # Labelled trajectories that are kept; the oldest go first.
     store: int = whole(512)
     lr: float = positive(3e-3)
@@ -266,6 +272,8 @@ class RunConfig:
 class Config:
     """Everything that defines a run."""
 
+    # Settings under a name, see `PRESETS`.
+    preset: str = choice("ours", "ours", "paper")
     # A task of this package, or "module:Class" for one's own.
     task: str = static("SafetyAntVelocity-v1", "the name of a task", lambda value: True)
     physics: str = choice("auto", "auto", "native", "mjx")
@@ -304,6 +312,47 @@ class Config:
     def minibatches(self) -> int:
         """Minibatches in one pass."""
         return self.iteration_steps // self.ppo.minibatch
+
+
+# What a preset changes. The paper's settings are those of its tables or, where these are silent, of its program.
+PRESETS: dict[str, dict[str, Any]] = {
+    "ours": {},
+    "paper": {
+        "policy": {"mean": "free"},
+        "ppo": {"cost_critic_l2": 1e-2},
+        "estimator": {"normalize_inputs": False, "cost": "mean"},
+        "lagrange": {"proportional": 0.0},
+        "query": {"fraction": 0.1, "batch": 20},
+        "refit": {"passes": 5, "steps": 13, "new_batch": 8, "stored_batch": 24},
+        "constraint": {"form": "jensen"},
+    },
+}
+
+
+def with_preset(tree: Mapping[str, Any], explicit: Collection[str]) -> dict[str, Any]:
+    """The preset that `tree` names, laid under what an experiment file or the command line says.
+
+    tree: an experiment's settings with the command line's changes. explicit: dotted paths given on the command line;
+    they count even where they repeat a default.
+    """
+    return _underlay(tree, PRESETS.get(str(tree.get("preset")), {}), to_dict(Config()), explicit, path="")
+
+
+def _underlay(
+    tree: Mapping[str, Any],
+    preset: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    explicit: Collection[str],
+    path: str,
+) -> dict[str, Any]:
+    result = dict(tree)
+    for name, value in preset.items():
+        now = tree.get(name, defaults[name])
+        if isinstance(value, Mapping) and isinstance(now, Mapping):
+            result[name] = _underlay(now, value, defaults[name], explicit, f"{path}{name}.")
+        elif path + name not in explicit and now == defaults[name]:
+            result[name] = value
+    return result
 
 
 def make(**changes: Any) -> ml_collections.ConfigDict:

@@ -1,7 +1,9 @@
 """The last finished episodes of a seed: a ring that every constraint is measured on."""
 
 import functools
+from collections.abc import Iterable
 
+import chex
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -12,58 +14,37 @@ from traces_jax.rollout import Truth
 
 @flax.struct.dataclass
 class EpisodeWindow:
-    """returns, costs: [W], oldest overwritten first; count: [] episodes ever pushed."""
+    """Some numbers of each episode. values: [W] by name, oldest overwritten first; count: [] episodes ever pushed."""
 
-    returns: jax.Array
-    costs: jax.Array
+    values: dict[str, jax.Array]
     count: jax.Array
 
+    @property
+    def size(self) -> int:
+        """Places, empty ones included."""
+        return next(iter(self.values.values())).shape[0]
 
-def init(size: int) -> EpisodeWindow:
-    """An empty window."""
-    return EpisodeWindow(returns=jnp.zeros((size,)), costs=jnp.zeros((size,)), count=jnp.zeros((), jnp.int32))
+
+def init(size: int, names: Iterable[str]) -> EpisodeWindow:
+    """An empty window for the named numbers."""
+    return EpisodeWindow(values={name: jnp.zeros((size,)) for name in names}, count=jnp.zeros((), jnp.int32))
 
 
-def push(window: EpisodeWindow, truth: Truth) -> EpisodeWindow:
-    """Adds the episodes that ended in truth [T, B], in the order of their ends."""
-    slot = _slots(truth.ended, window.count, window.costs.shape[0])
+def push(window: EpisodeWindow, ended: jax.Array, **values: jax.Array) -> EpisodeWindow:
+    """Adds the episodes that ended [T, B], in the order of their ends. values: [T, B], read where one ended."""
+    assert values.keys() == window.values.keys(), (sorted(values), sorted(window.values))
+    chex.assert_equal_shape([ended, *values.values()])
+    slot = _slots(ended, window.count, window.size)
     return EpisodeWindow(
-        returns=window.returns.at[slot].set(truth.episode_return.reshape(-1), mode="drop"),
-        costs=window.costs.at[slot].set(truth.episode_cost.reshape(-1), mode="drop"),
-        count=window.count + jnp.sum(truth.ended),
+        values={name: old.at[slot].set(values[name].reshape(-1), mode="drop") for name, old in window.values.items()},
+        count=window.count + jnp.sum(ended),
     )
 
 
-def means(window: EpisodeWindow) -> tuple[jax.Array, jax.Array]:
-    """Mean return and mean cost; not a number while no episode has ended."""
-    held = jnp.arange(window.costs.shape[0]) < window.count
-    return mean_of(window.returns, held), mean_of(window.costs, held)
-
-
-@flax.struct.dataclass
-class Recent:
-    """One number of each of the last finished episodes. values: [W]; count: [] episodes ever pushed."""
-
-    values: jax.Array
-    count: jax.Array
-
-
-def recent(size: int) -> Recent:
-    """An empty window."""
-    return Recent(values=jnp.zeros((size,)), count=jnp.zeros((), jnp.int32))
-
-
-def push_recent(window: Recent, ended: jax.Array, values: jax.Array) -> Recent:
-    """Adds values [T, B] where episodes ended [T, B]."""
-    slot = _slots(ended, window.count, window.values.shape[0])
-    return Recent(
-        values=window.values.at[slot].set(values.reshape(-1), mode="drop"), count=window.count + jnp.sum(ended)
-    )
-
-
-def held(window: Recent) -> jax.Array:
-    """[W] which places are filled."""
-    return jnp.arange(window.values.shape[0]) < window.count
+def means(window: EpisodeWindow) -> dict[str, jax.Array]:
+    """Means by name; not a number while no episode has ended."""
+    held = jnp.arange(window.size) < window.count
+    return {name: mean_of(values, held) for name, values in window.values.items()}
 
 
 def running_sum(values: jax.Array, ended: jax.Array) -> jax.Array:

@@ -102,7 +102,7 @@ class Learner:
                 reward=normalize.init(()),
                 cost=normalize.init(()),
             ),
-            window=episodes.init(config.lagrange.window),
+            window=episodes.init(config.lagrange.window, ("returns", "costs")),
             source=self.source.init(config, stream(key, 0, Stream.ESTIMATOR)),
             runner=rollout.start(
                 self.task,
@@ -146,8 +146,8 @@ class Learner:
         index: jax.Array,
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """Costs, multiplier, advantages, policy; then the statistics that the next iteration acts with."""
-        window = episodes.push(state.window, truth)
-        window_return, window_cost = episodes.means(window)
+        window = episodes.push(state.window, truth.ended, returns=truth.episode_return, costs=truth.episode_cost)
+        window_means = episodes.means(window)
         source, verdict, source_row = self.source.judge(
             config,
             state.source,
@@ -159,7 +159,10 @@ class Learner:
             index,
         )
         multiplier = lagrange.update(state.multiplier, verdict.measure, verdict.limit, lr=config.lagrange.lr)
-        samples, normalizers = self._samples(config, state, transitions, verdict.cost, multiplier.multiplier)
+        weight = lagrange.in_force(
+            multiplier.multiplier, verdict.measure, verdict.limit, proportional=config.lagrange.proportional
+        )
+        samples, normalizers = self._samples(config, state, transitions, verdict.cost, weight)
         progress = index / config.iterations if config.ppo.actor_lr_decay else 0.0
         actor_lr = config.ppo.actor_lr * (1.0 - progress)
         agent, update_scalars = self._update(
@@ -169,12 +172,13 @@ class Learner:
         finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in learned]))
         row = {
             **episodes.summary(truth, self.source.true_limit(config)),
-            "window/return": window_return,
-            "window/cost": window_cost,
+            "window/return": window_means["returns"],
+            "window/cost": window_means["costs"],
             "constraint/measure": verdict.measure,
             "constraint/limit": verdict.limit,
             "constraint/gap": verdict.measure - verdict.limit,
             "constraint/multiplier": multiplier.multiplier,
+            "constraint/in_force": weight,
             "ppo/actor_lr": jnp.asarray(actor_lr, jnp.float32),
             **update_scalars,
             **source_row,
@@ -252,7 +256,7 @@ class Learner:
         reward = transitions.reward
         if config.normalize.rewards:
             reward = normalize.apply(normalizers.reward, reward)
-        if config.normalize.costs:
+        if config.normalize.costs == "always" or (config.normalize.costs == "learned" and self.source.learns):
             cost = normalize.apply(normalizers.cost, cost)
         observation = self._observe(config, state.normalizers, transitions.observation)
         next_observation = self._observe(config, state.normalizers, transitions.next_observation)
@@ -310,6 +314,7 @@ def make(config: Config, task: Task, *, environments: Spread, one_lane_at_a_time
                 activation=config.policy.activation,
                 mean=config.policy.mean,
                 initial_log_std=config.policy.initial_log_std,
+                min_std=config.policy.min_std,
             ),
             critic=Critic(hidden=config.critic.hidden, activation=config.critic.activation),
         ),

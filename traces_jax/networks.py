@@ -38,6 +38,7 @@ class GaussianActor(nn.Module):
     activation: str
     mean: str
     initial_log_std: float
+    min_std: float
 
     @nn.compact
     def __call__(self, observation: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -45,6 +46,9 @@ class GaussianActor(nn.Module):
         if self.mean == "tanh":
             mean = jnp.tanh(mean)
         log_std = self.param("log_std", nn.initializers.constant(self.initial_log_std), (self.actions,))
+        if self.min_std > 0:
+            # Added to what is learned: a bound would take the gradient away from a deviation that has fallen below it.
+            log_std = jnp.logaddexp(log_std, jnp.log(self.min_std))
         return mean, log_std
 
 

@@ -1,56 +1,85 @@
-"""Score: python -m traces_jax.score --estimator estimator.pt --inputs in.npz --out out.npz
+"""Score: python -m traces_jax.score --estimator runs/ant --inputs in.npz --out out.npz
 
-What an estimator thinks of trajectories. It is a state dict saved by PyTorch, as the authors of TraCeS publish them.
+What an estimator thinks of trajectories. It comes from a run folder (--seed chooses among its seeds), or from a state
+dict saved by PyTorch (.pt), as the authors of TraCeS publish them.
 
   in.npz   inputs [B, T, F]: for each step the raw observation joined with the action
   out.npz  hidden [B, T, H], the summary after each step; mu, sigma [B, T] of the log-normal credit of each step; mean,
-           variance [B, T] of that credit clamped at 7; log_probability [B, T], the cumulative sum of -mean: log of the
-           probability, by mean credits, that the trajectory is acceptable up to and with that step
+           variance [B, T] of that credit, clamped (at 7, or as the run has it); log_probability [B, T], the
+           cumulative sum of -mean: log of the probability, by mean credits, that the trajectory is acceptable up to
+           and with that step
 """
 
+import dataclasses
+import functools
 import pathlib
 import sys
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
+from traces_jax import sources
 from traces_jax.estimator import credit, import_torch, network
-from traces_jax.host import arrays, cli, errors, runtime
+from traces_jax.host import arrays, cli, errors, run, runtime
 
-_ESTIMATOR = flags.DEFINE_string("estimator", None, "State dict of an estimator, saved by PyTorch (.pt).")
+_ESTIMATOR = flags.DEFINE_string("estimator", None, "Run folder, or state dict saved by PyTorch (.pt).")
 _INPUTS = flags.DEFINE_string("inputs", None, "Input file (.npz).")
-# Other commands have this flag too, and tests load them into one process.
+# Other commands have these flags too, and tests load them into one process.
+_SEED = flags.DEFINE_integer("seed", None, "Seed of the run. Default: its first.", allow_override=True)
 _OUT = flags.DEFINE_string("out", None, "Output file (.npz).", allow_override=True)
 
 CLAMP = -7.0
 
 
+@dataclasses.dataclass(frozen=True)
+class Judge:
+    """An estimator and how it reads raw inputs [..., F]."""
+
+    estimator: network.Estimator
+    clamp: jax.Array | float
+    prepare: Callable[[jax.Array], jax.Array]
+
+
 @jax.jit
-def score(estimator: network.Estimator, inputs: jax.Array) -> dict[str, jax.Array]:
-    """inputs: [B, T, F]. Returns the arrays of the output file."""
-    hidden, mu, sigma = network.apply(estimator, jnp.swapaxes(inputs, 0, 1))
-    mean = credit.clamped_mean(mu, sigma, clamp=CLAMP)
+def score(estimator: network.Estimator, prepared: jax.Array, clamp: jax.Array | float) -> dict[str, jax.Array]:
+    """prepared: [B, T, F], inputs as the estimator reads them. Returns the arrays of the output file."""
+    hidden, mu, sigma = network.apply(estimator, jnp.swapaxes(prepared, 0, 1))
+    mean = credit.clamped_mean(mu, sigma, clamp=clamp)
     rows = {
         "hidden": hidden,
         "mu": mu,
         "sigma": sigma,
         "mean": mean,
-        "variance": credit.clamped_variance(mu, sigma, clamp=CLAMP),
+        "variance": credit.clamped_variance(mu, sigma, clamp=clamp),
         "log_probability": credit.prefix_log_probability(-mean),
     }
     return {name: jnp.swapaxes(values, 0, 1) for name, values in rows.items()}
 
 
-def load_estimator(path: pathlib.Path) -> network.Estimator:
-    """Reads an estimator."""
+def load(path: pathlib.Path, seed: int | None) -> Judge:
+    """Reads an estimator from a run folder or from a file of PyTorch's."""
     if path.is_dir():
-        raise errors.UserError(f"--estimator={path} is a folder; give a state dict saved by PyTorch (.pt).")
+        return _from_run(path, seed)
+    if seed is not None:
+        raise errors.UserError(f"--seed={seed} is for run folders; {path} has one estimator.")
     try:
-        return import_torch.estimator(path)
+        return Judge(import_torch.estimator(path), CLAMP, lambda inputs: inputs)
     except import_torch.TorchFileError as error:
         raise errors.UserError(f"--estimator={error}") from None
+
+
+def _from_run(folder: pathlib.Path, seed: int | None) -> Judge:
+    loaded = run.load(folder, "latest", seed, lambda text: print(text, file=sys.stderr))
+    source = loaded.built.program.learner.source
+    if not isinstance(source, sources.Traces):
+        raise errors.UserError(f"run {folder} has no estimator: it was trained with method.source=oracle.")
+    config = loaded.built.lanes[0].config
+    state = jax.tree.map(lambda leaf: leaf[0], jax.device_get(loaded.state))
+    prepare = functools.partial(source.prepare, config, state.normalizers.observation)
+    return Judge(state.source.fitted.params, config.estimator.clamp, prepare)
 
 
 def load_inputs(path: pathlib.Path, estimator: network.Estimator) -> np.ndarray:
@@ -70,14 +99,14 @@ def load_inputs(path: pathlib.Path, estimator: network.Estimator) -> np.ndarray:
 
 def main() -> int:
     """The command line."""
-    estimator_path = pathlib.Path(arrays.given(_ESTIMATOR, "estimator.pt"))
+    estimator_path = pathlib.Path(arrays.given(_ESTIMATOR, "runs/ant"))
     inputs_path = pathlib.Path(arrays.given(_INPUTS, "in.npz"))
     out = pathlib.Path(arrays.given(_OUT, "out.npz"))
     arrays.check_out(out)
     runtime.setup()
-    estimator = load_estimator(estimator_path)
-    inputs = load_inputs(inputs_path, estimator)
-    result = jax.device_get(score(estimator, inputs))
+    judge = load(estimator_path, _SEED.value)
+    inputs = load_inputs(inputs_path, judge.estimator)
+    result = jax.device_get(score(judge.estimator, judge.prepare(jnp.asarray(inputs)), judge.clamp))
     arrays.save(out, result)
     count, steps, _ = inputs.shape
     acceptable = np.mean(np.exp(result["log_probability"][:, -1]))

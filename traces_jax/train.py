@@ -24,7 +24,8 @@ def main() -> int:
     experiment = pathlib.Path(config_flags.get_config_filename(flags.FLAGS["config"]))
     if not experiment.exists():
         raise errors.UserError(f"--config={experiment} does not exist; experiments/ has examples.")
-    config = config_lib.from_dict(_read(_CONFIG.value))
+    given = config_flags.get_override_values(flags.FLAGS["config"])
+    config = config_lib.from_dict(config_lib.with_preset(_read(_CONFIG.value), given))
     folder = pathlib.Path(_RUN_DIR.value or f"runs/{experiment.stem}")
     runtime.setup()
 

@@ -16,6 +16,8 @@ from jax import lax
 MU_RANGE = (-20.0, 3.0)
 LOG_SIGMA_RANGE = (-20.0, 2.0)
 _MEAN_HEAD_STD = 0.1
+# The decoder works on blocks of at least so many rows, and on no more than so many blocks.
+_BLOCK_ROWS, _MOST_BLOCKS = 1024, 32
 
 
 @flax.struct.dataclass
@@ -84,13 +86,14 @@ def init(
 
 def start(estimator: Estimator, batch_shape: tuple[int, ...]) -> jax.Array:
     """The state before the first step: zeros [L, *batch_shape, H]."""
-    hidden = estimator.layers[0].hidden_kernel.shape[0]
-    return jnp.zeros((len(estimator.layers), *batch_shape, hidden))
+    return jnp.zeros((len(estimator.layers), *batch_shape, _hidden(estimator)))
 
 
 def advance(estimator: Estimator, carry: jax.Array, inputs: jax.Array) -> jax.Array:
     """One time step. carry: [L, ..., H]; inputs: [..., F]. Returns the new carry; its top layer is the summary."""
-    _check_carry(estimator, carry, inputs)
+    chex.assert_axis_dimension(inputs, -1, _features(estimator))
+    # Another batch would broadcast silently.
+    chex.assert_shape(carry, (len(estimator.layers), *inputs.shape[:-1], _hidden(estimator)))
     below, states = inputs, []
     for layer, state in zip(estimator.layers, carry, strict=True):
         below = _gru_step(layer, state, _from_input(layer, below))
@@ -98,36 +101,22 @@ def advance(estimator: Estimator, carry: jax.Array, inputs: jax.Array) -> jax.Ar
     return jnp.stack(states)
 
 
-def encode(estimator: Estimator, inputs: jax.Array, carry: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """All time steps. inputs: [T, B, F]; carry: [L, B, H] before the first of them.
-
-    Returns:
-      hidden [T, B, H], the top layer after each step, and the carry [L, B, H] after the last one.
-    """
-    chex.assert_rank(inputs, 3)
-    _check_carry(estimator, carry, inputs[0])
-    below, states = inputs, []
-    for layer, state in zip(estimator.layers, carry, strict=True):
-        last, below = _gru_scan(layer, state, _from_input(layer, below))
-        states.append(last)
-    return below, jnp.stack(states)
-
-
-def encode_episodes(estimator: Estimator, inputs: jax.Array, began: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A rollout in which episodes follow each other. inputs: [T, B, F]; began: [T, B] where one begins.
+def encode(estimator: Estimator, inputs: jax.Array, began: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+    """All steps of episodes. inputs: [T, B, F]; began: [T, B] where one begins, if not only at the first step.
 
     Returns:
       Summaries [T, B, H] before and after each step; before an episode's first step they are zero.
     """
     chex.assert_rank(inputs, 3)
-    chex.assert_equal_shape_prefix([inputs, began], 2)
-    began = began[..., None]
+    chex.assert_axis_dimension(inputs, -1, _features(estimator))
+    if began is not None:
+        chex.assert_shape(began, inputs.shape[:-1])
+        began = began[..., None]
     after = inputs
-    for layer in estimator.layers:
-        state = jnp.zeros((*inputs.shape[1:-1], layer.hidden_kernel.shape[0]))
-        _, after = _gru_scan(layer, state, _from_input(layer, after), began)
+    for layer, state in zip(estimator.layers, start(estimator, inputs.shape[1:-1]), strict=True):
+        after = _gru_scan(layer, state, _from_input(layer, after), began)
     before = jnp.concatenate([jnp.zeros_like(after[:1]), after[:-1]])
-    return jnp.where(began, 0.0, before), after
+    return before if began is None else jnp.where(began, 0.0, before), after
 
 
 def decode(estimator: Estimator, before: jax.Array, after: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -136,10 +125,21 @@ def decode(estimator: Estimator, before: jax.Array, after: jax.Array) -> tuple[j
     Returns:
       mu, sigma, both [...]: the step takes U ~ LogNormal(mu, sigma) from the log-probability of being acceptable.
     """
-    top = _activations(estimator, before, after)[-1]
-    mu = jnp.clip(_dense(estimator.mean_head, top)[..., 0], *MU_RANGE)
-    log_sigma = jnp.clip(_dense(estimator.log_std_head, top)[..., 0], *LOG_SIGMA_RANGE)
-    return mu, jnp.exp(log_sigma)
+    chex.assert_equal_shape([before, after])
+    batch_shape, hidden = before.shape[:-1], before.shape[-1]
+    rows = math.prod(batch_shape)
+    blocks = max(n for n in range(1, _MOST_BLOCKS + 1) if rows % n == 0 and (n == 1 or rows // n >= _BLOCK_ROWS))
+
+    # Block by block, and again on the way back: the units of some thousand rows stay in a CPU's cache, those of all
+    # rows of a refit's batch do not, and there and back through memory takes three times as long.
+    @jax.checkpoint
+    def block(summaries: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        top = _activations(estimator, *summaries)[-1]
+        return _dense(estimator.mean_head, top)[..., 0], _dense(estimator.log_std_head, top)[..., 0]
+
+    cut = lambda summary: summary.reshape(blocks, rows // blocks, hidden)  # noqa: E731
+    mu, log_sigma = (heads.reshape(batch_shape) for heads in lax.map(block, (cut(before), cut(after))))
+    return jnp.clip(mu, *MU_RANGE), jnp.exp(jnp.clip(log_sigma, *LOG_SIGMA_RANGE))
 
 
 def apply(estimator: Estimator, inputs: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -148,15 +148,9 @@ def apply(estimator: Estimator, inputs: jax.Array) -> tuple[jax.Array, jax.Array
     Returns:
       hidden [T, B, H] after each step; mu, sigma [T, B] of each step.
     """
-    carry = start(estimator, inputs.shape[1:-1])
-    hidden, _ = encode(estimator, inputs, carry)
-    mu, sigma = decode(estimator, summaries_before(hidden, carry), hidden)
+    before, hidden = encode(estimator, inputs)
+    mu, sigma = decode(estimator, before, hidden)
     return hidden, mu, sigma
-
-
-def summaries_before(hidden: jax.Array, carry: jax.Array) -> jax.Array:
-    """What the decoder sees as `before`: hidden [T, B, H] one step late, the first from carry [L, B, H]. [T, B, H]."""
-    return jnp.concatenate([carry[-1:], hidden[:-1]])
 
 
 def dead_share(estimator: Estimator, before: jax.Array, after: jax.Array) -> jax.Array:
@@ -168,12 +162,20 @@ def dead_share(estimator: Estimator, before: jax.Array, after: jax.Array) -> jax
 def _activations(estimator: Estimator, before: jax.Array, after: jax.Array) -> list[jax.Array]:
     """Outputs of all decoder layers, [..., width] each."""
     chex.assert_equal_shape([before, after])
-    chex.assert_axis_dimension(before, -1, estimator.layers[0].hidden_kernel.shape[0])
+    chex.assert_axis_dimension(before, -1, _hidden(estimator))
     below, all_units = jnp.concatenate([before, after], axis=-1), []
     for layer in estimator.decoder:
         below = jax.nn.relu(_dense(layer, below))
         all_units.append(below)
     return all_units
+
+
+def _features(estimator: Estimator) -> int:
+    return estimator.layers[0].input_kernel.shape[0]
+
+
+def _hidden(estimator: Estimator) -> int:
+    return estimator.layers[0].hidden_kernel.shape[0]
 
 
 def _dense(layer: Dense, inputs: jax.Array) -> jax.Array:
@@ -196,12 +198,10 @@ def _gru_step(layer: GruLayer, state: jax.Array, from_input: jax.Array) -> jax.A
     return (1.0 - update) * new + update * state
 
 
-def _gru_scan(
-    layer: GruLayer, state: jax.Array, from_input: jax.Array, began: jax.Array | None = None
-) -> tuple[jax.Array, jax.Array]:
-    """from_input: [T, ..., 3H]; began: [T, ..., 1] where the state starts anew, if anywhere.
+def _gru_scan(layer: GruLayer, state: jax.Array, from_input: jax.Array, began: jax.Array | None) -> jax.Array:
+    """state: [..., H] before the first step; from_input: [T, ..., 3H]; began: [T, ..., 1] where it starts anew.
 
-    Returns the last state [..., H] and all of them [T, ..., H].
+    Returns all states [T, ..., H].
     """
 
     def step(state: jax.Array, now: tuple[jax.Array, jax.Array | None]) -> tuple[jax.Array, jax.Array]:
@@ -211,14 +211,7 @@ def _gru_scan(
         state = _gru_step(layer, state, from_input_now)
         return state, state
 
-    return lax.scan(step, state, (from_input, began))
-
-
-def _check_carry(estimator: Estimator, carry: jax.Array, inputs: jax.Array) -> None:
-    """carry: [L, ..., H] for inputs [..., F]; both would broadcast silently."""
-    features, hidden = estimator.layers[0].input_kernel.shape[0], estimator.layers[0].hidden_kernel.shape[0]
-    chex.assert_axis_dimension(inputs, -1, features)
-    chex.assert_shape(carry, (len(estimator.layers), *inputs.shape[:-1], hidden))
+    return lax.scan(step, state, (from_input, began))[1]
 
 
 def _fresh_gru(key: jax.Array, inputs: int, hidden: int) -> GruLayer:

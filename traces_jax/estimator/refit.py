@@ -1,5 +1,6 @@
 """Fitting the estimator to labelled trajectories."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -7,31 +8,17 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import lax
 
+from traces_jax import optimize
 from traces_jax.config import RefitConfig
 from traces_jax.estimator import credit, network
 from traces_jax.feedback import trajectories
 from traces_jax.feedback.trajectories import Ring, Trajectories
+from traces_jax.optimize import Number, Trained
 
-# A traced number: an array inside the program, a plain float in tests.
-Number = jax.Array | float
 # From raw inputs [..., F] to what the network reads, [..., F].
 Prepare = Callable[[jax.Array], jax.Array]
-
-
-@flax.struct.dataclass
-class Fitted:
-    """The estimator and the moments of its optimiser."""
-
-    estimator: network.Estimator
-    optimizer: optax.OptState
-
-
-def init(estimator: network.Estimator) -> Fitted:
-    """Ready for its first refit."""
-    return Fitted(estimator=estimator, optimizer=optax.scale_by_adam().init(estimator))
 
 
 def prefix_log_probability(
@@ -59,7 +46,7 @@ def sampled_loss(
 
 
 def refit(
-    fitted: Fitted,
+    fitted: Trained,
     new: Trajectories,
     store: Ring,
     key: jax.Array,
@@ -68,7 +55,7 @@ def refit(
     prepare: Prepare,
     ends: np.ndarray,
     clamp: Number,
-) -> tuple[Fitted, jax.Array]:
+) -> tuple[Trained, jax.Array]:
     """Up to `refit.passes` passes of gradient steps; stops after the pass that is right often enough on the new rows.
 
     Every step mixes rows drawn from `new` with rows drawn from the store. key: consumed. Returns the fitted estimator
@@ -76,7 +63,7 @@ def refit(
     """
     loss = functools.partial(sampled_loss, prepare=prepare, ends=ends, clamp=clamp)
 
-    def step(fitted: Fitted, key: jax.Array) -> tuple[Fitted, None]:
+    def step(fitted: Trained, key: jax.Array) -> tuple[Trained, None]:
         new_key, stored_key, noise_key = jax.random.split(key, 3)
         batch = jax.tree.map(
             lambda a, b: jnp.concatenate([a, b]),
@@ -84,17 +71,16 @@ def refit(
             draw(store.rows, stored_key, refit.stored_batch),
         )
         noise = jax.random.normal(noise_key, (batch.inputs.shape[1], batch.count))
-        gradient = jax.grad(loss)(fitted.estimator, batch, noise)
-        scale = jnp.minimum(1.0, refit.max_grad_norm / (optax.tree.norm(gradient) + 1e-6))
-        gradient = jax.tree.map(lambda g: g * scale, gradient)
-        update, optimizer = optax.scale_by_adam().update(gradient, fitted.optimizer)
-        estimator = jax.tree.map(lambda p, u: p - refit.lr * (u + refit.weight_decay * p), fitted.estimator, update)
-        return Fitted(estimator=estimator, optimizer=optimizer), None
+        gradient = jax.grad(loss)(fitted.params, batch, noise)
+        # Beside the gradient, as in AdamW: in it, Adam would divide the decay by the gradient's size.
+        decayed = jax.tree.map(lambda p: (1.0 - refit.lr * refit.weight_decay) * p, fitted.params)
+        fitted = dataclasses.replace(fitted, params=decayed)
+        return optimize.step(fitted, gradient, lr=refit.lr, max_grad_norm=refit.max_grad_norm), None
 
     def one_pass(carry: _Pass) -> _Pass:
         keys = jax.random.split(jax.random.fold_in(key, carry.index), refit.steps)
         fitted, _ = lax.scan(step, carry.fitted, keys)
-        log_probability = prefix_log_probability(fitted.estimator, new, prepare=prepare, ends=ends, clamp=clamp)
+        log_probability = prefix_log_probability(fitted.params, new, prepare=prepare, ends=ends, clamp=clamp)
         return _Pass(
             index=carry.index + 1,
             fitted=fitted,
@@ -122,7 +108,7 @@ def draw(rows: Trajectories, key: jax.Array, count: int) -> Trajectories:
 @flax.struct.dataclass
 class _Pass:
     index: jax.Array
-    fitted: Fitted
+    fitted: Trained
     accuracy: jax.Array
 
 

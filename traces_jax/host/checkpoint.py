@@ -1,7 +1,7 @@
 """Checkpoints of the whole learner state, through orbax. The only file that knows orbax.
 
 A save is written beside and renamed when complete, so a process killed at any moment leaves the checkpoints before it
-whole. A checkpoint that cannot be read is set aside, and the one before it is used.
+whole. A checkpoint that cannot be read is set aside, and the one before it is used; a mere reader moves nothing.
 """
 
 import pathlib
@@ -19,6 +19,7 @@ class Checkpoints:
 
     def __init__(self, folder: pathlib.Path, *, keep: int | None = None, read_only: bool = False):
         self._folder = folder.absolute()
+        self._read_only = read_only
         options = ocp.CheckpointManagerOptions(
             max_to_keep=keep, read_only=read_only, create=not read_only, enable_async_checkpointing=not read_only
         )
@@ -41,15 +42,17 @@ class Checkpoints:
             return self._manager.restore(iteration, args=ocp.args.StandardRestore(abstract))
 
     def restore_latest(self, abstract: Any, say: Callable[[str], None]) -> tuple[int, Any] | None:
-        """The newest readable save and its iteration; None when there is none. Damaged ones are set aside, aloud."""
+        """The newest readable save and its iteration; None when there is none. Of damaged ones it speaks."""
         found = self.iterations()
         for iteration in reversed(found):
             try:
                 return iteration, self.restore(abstract, iteration)
             except Exception as error:  # noqa: BLE001  orbax raises many kinds for a damaged file
                 reason = " ".join(str(error).split())[:160]
-                say(f"checkpoint {self._folder.name}/{iteration} is damaged and is set aside ({reason}).")
-                self._set_aside(iteration)
+                fate = "passed over" if self._read_only else "set aside"
+                say(f"checkpoint {self._folder.name}/{iteration} is damaged and is {fate} ({reason}).")
+                if not self._read_only:
+                    self._set_aside(iteration)
         if found:
             raise errors.UserError(
                 f"no checkpoint in {self._folder} can be read; remove the run folder to start again."

@@ -34,6 +34,20 @@ def update(
     return jax.tree.map(lambda new, old: jnp.where(known, new, old), moved, state)
 
 
+def in_force(
+    multiplier: jax.Array, measure: jax.Array, limit: jax.Array | float, *, proportional: jax.Array | float
+) -> jax.Array:
+    """The multiplier that weighs the cost now: the learned one, moved in proportion to the present violation.
+
+    The learned one sums up past violations, and the policy sums up its pressure: alone, these two swing around the
+    limit like a pendulum. The part in proportion damps it. It is bounded: a measure that is off by its limit or more
+    moves the multiplier by `proportional`.
+    """
+    violation = (measure - limit) / jnp.maximum(jnp.abs(limit), 1e-6)
+    moved = multiplier + proportional * jnp.clip(violation, -1.0, 1.0)
+    return jnp.where(jnp.isfinite(measure), jnp.maximum(moved, 0.0), multiplier)
+
+
 def mix(reward_advantage: jax.Array, cost_advantage: jax.Array, multiplier: jax.Array) -> jax.Array:
     """The advantage of the penalised objective, rescaled so that a large multiplier does not enlarge the step."""
     return (reward_advantage - multiplier * cost_advantage) / (1.0 + multiplier)

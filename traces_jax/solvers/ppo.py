@@ -8,23 +8,12 @@ import chex
 import flax.struct
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 
-from traces_jax import distributions
+from traces_jax import distributions, optimize
 from traces_jax.config import PPOConfig
 from traces_jax.networks import Critic, GaussianActor
-
-# A traced number: an array inside the program, a plain float in tests.
-Number = jax.Array | float
-
-
-@flax.struct.dataclass
-class Trained:
-    """One network's parameters and the moments of its optimiser."""
-
-    params: chex.ArrayTree
-    optimizer: optax.OptState
+from traces_jax.optimize import Number, Trained
 
 
 @flax.struct.dataclass
@@ -78,7 +67,11 @@ def init(modules: Modules, key: jax.Array, observation_size: int, summary_size: 
             strict=True,
         )
     )
-    return Agent(actor=_train(actor), reward_critic=_train(reward_critic), cost_critic=_train(cost_critic))
+    return Agent(
+        actor=optimize.init(actor),
+        reward_critic=optimize.init(reward_critic),
+        cost_critic=optimize.init(cost_critic),
+    )
 
 
 def clipped_loss(log_prob: jax.Array, old_log_prob: jax.Array, advantage: jax.Array, clip: Number) -> jax.Array:
@@ -160,20 +153,12 @@ class _Pass:
     losses: dict[str, jax.Array]
 
 
-def _train(params: chex.ArrayTree) -> Trained:
-    return Trained(params=params, optimizer=optax.scale_by_adam().init(params))
-
-
 def _descend(
     network: Trained, loss: Callable, batch: Samples, lr: Number, max_grad_norm: Number
 ) -> tuple[Trained, jax.Array]:
-    """One Adam step on a gradient of bounded norm. Returns the network and the loss without penalties."""
+    """One step down the loss of a batch. Returns the network and the loss without penalties."""
     gradient, reported = jax.grad(loss, has_aux=True)(network.params, batch)
-    scale = jnp.minimum(1.0, max_grad_norm / (optax.tree.norm(gradient) + 1e-6))
-    gradient = jax.tree.map(lambda g: g * scale, gradient)
-    step, optimizer = optax.scale_by_adam().update(gradient, network.optimizer)
-    params = jax.tree.map(lambda p, s: p - lr * s, network.params, step)
-    return Trained(params=params, optimizer=optimizer), reported
+    return optimize.step(network, gradient, lr=lr, max_grad_norm=max_grad_norm), reported
 
 
 def _squares(params: chex.ArrayTree) -> jax.Array:

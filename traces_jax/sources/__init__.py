@@ -6,7 +6,7 @@ from traces_jax.sources.oracle import Oracle
 from traces_jax.sources.traces import Traces
 from traces_jax.tasks import Task
 
-__all__ = ["Source", "Verdict", "make"]
+__all__ = ["Oracle", "Source", "Traces", "Verdict", "make"]
 
 
 def make(config: Config, task: Task) -> Source:

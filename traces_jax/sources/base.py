@@ -30,7 +30,13 @@ class Verdict:
 
 
 class Source(Protocol):
-    """All functions are pure; `state` is the source's own, part of a lane's state."""
+    """All functions are pure; `state` is the source's own, part of a lane's state.
+
+    Attributes:
+      learns: whether its costs are learned; then their size means nothing.
+    """
+
+    learns: bool
 
     def summary_size(self, config: Config) -> int:
         """Numbers in a summary; 0 for a source without memory."""
@@ -81,7 +87,8 @@ class Source(Protocol):
     ) -> tuple[Any, Verdict, dict[str, jax.Array]]:
         """Learns from a rollout what is to be learned, and judges it.
 
-        statistics: those the rollout was acted with. window: the last finished episodes. key: the lane's key in
-        this iteration, for named streams. Returns the new state, the verdict, and scalars.
+        statistics: those the rollout was acted with. window: returns and costs of the last finished
+        episodes. key: the lane's key in this iteration, for named streams. Returns the new state, the verdict, and
+        scalars.
         """
         ...

@@ -9,6 +9,8 @@ from traces_jax.sources.base import Verdict
 class Oracle:
     """Reads the truth; has no memory and learns nothing."""
 
+    learns = False
+
     def summary_size(self, config):
         del config
         return 0
@@ -33,6 +35,6 @@ class Oracle:
 
     def judge(self, config, state, statistics, transitions, truth, window, key, index):
         del state, statistics, transitions, key, index
-        _, cost = episodes.means(window)
+        measure = episodes.means(window)["costs"]
         limit = jnp.asarray(config.lagrange.cost_limit, jnp.float32)
-        return None, Verdict(cost=truth.cost, measure=cost, limit=limit), {}
+        return None, Verdict(cost=truth.cost, measure=measure, limit=limit), {}

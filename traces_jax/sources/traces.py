@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from traces_jax import episodes, normalize
+from traces_jax import episodes, normalize, optimize
 from traces_jax.config import Config
 from traces_jax.estimator import credit, network, refit
 from traces_jax.feedback import labels, query, trajectories
-from traces_jax.feedback.trajectories import Ring, Trajectories
+from traces_jax.feedback.trajectories import Cuts, Ring, Trajectories
 from traces_jax.keys import Stream, substream
 from traces_jax.sources.base import Verdict
 from traces_jax.tasks import Task
@@ -31,15 +31,15 @@ class TracesState:
       fitted: the estimator.
       pool: trajectories since the last query, with the labeler's sealed answers.
       store: labelled trajectories.
-      judged: summed cost of the last finished episodes.
+      judged: summed costs of the last finished episodes, and the probabilities of being acceptable they stand for.
       labelled: [] trajectories labelled so far.
       queries: [] single labels so far.
     """
 
-    fitted: refit.Fitted
+    fitted: optimize.Trained
     pool: Ring
     store: Ring
-    judged: episodes.Recent
+    judged: episodes.EpisodeWindow
     labelled: jax.Array
     queries: jax.Array
 
@@ -49,13 +49,11 @@ class Schedule:
     """How often labels are asked for, the same for all lanes.
 
     Attributes:
-      episodes: full episodes in an iteration.
       places: episodes of an iteration for which there is room.
       period: iterations between queries.
       picks: trajectories in a query.
     """
 
-    episodes: int
     places: int
     period: int
     picks: int
@@ -63,6 +61,8 @@ class Schedule:
 
 class Traces:
     """The source for one task."""
+
+    learns = True
 
     def __init__(self, task: Task):
         self._task = task
@@ -73,7 +73,6 @@ class Traces:
         count = config.environment.count * (config.environment.steps // self._task.horizon)
         period = math.ceil(config.query.batch / (config.query.fraction * count))
         return Schedule(
-            episodes=count,
             # Early ends make room for more episodes. Those beyond twice the usual are dropped, and counted.
             places=2 * count if self._task.ends_early else count,
             period=period,
@@ -101,10 +100,10 @@ class Traces:
             initial_mean=network.initial_mean(horizon, settings.initial_probability),
         )
         return TracesState(
-            fitted=refit.init(estimator),
+            fitted=optimize.init(estimator),
             pool=trajectories.empty(schedule.places * schedule.period, horizon, self._features, len(ends)),
             store=trajectories.empty(config.refit.store, horizon, self._features, len(ends)),
-            judged=episodes.recent(config.lagrange.window),
+            judged=episodes.init(config.lagrange.window, ("costs", "probabilities")),
             labelled=jnp.zeros((), jnp.int32),
             queries=jnp.zeros((), jnp.int32),
         )
@@ -116,15 +115,17 @@ class Traces:
         return memory[:, -1]
 
     def remember(self, config, state, statistics, memory, observation, action):
-        inputs = self._prepare(config, statistics, jnp.concatenate([observation, action], axis=-1))
-        carry = network.advance(state.fitted.estimator, jnp.moveaxis(memory, 1, 0), inputs)
+        inputs = self.prepare(config, statistics, jnp.concatenate([observation, action], axis=-1))
+        carry = network.advance(state.fitted.params, jnp.moveaxis(memory, 1, 0), inputs)
         return jnp.moveaxis(carry, 0, 1)
 
     def judge(self, config, state, statistics, transitions, truth, window, key, index):
         del window
         inputs = jnp.concatenate([transitions.observation, transitions.action], axis=-1)
-        fresh_rows, dropped = self._trajectories(config, inputs, transitions, truth)
-        mu, sigma = network.decode(state.fitted.estimator, transitions.summary, transitions.next_summary)
+        fresh_rows, cuts = self._trajectories(config, inputs, transitions, truth)
+        # The summaries are those of this estimator, not of one that is refitted below.
+        estimator = state.fitted.params
+        mu, sigma = network.decode(estimator, transitions.summary, transitions.next_summary)
         # Log-probability that the episode up to each step is acceptable.
         expected = -episodes.running_sum(credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp), truth.ended)
         cost = self._cost(config, mu, sigma, substream(key, Stream.CREDIT))
@@ -134,47 +135,46 @@ class Traces:
             state, row = self._query(config, state, statistics, key)
             if config.method.order == "released":
                 return state, cost, row
-            prepared = self._prepare(config, statistics, inputs)
+            prepared = self.prepare(config, statistics, inputs)
             began = jnp.concatenate([jnp.ones_like(truth.ended[:1]), truth.ended[:-1]])
-            before, after = network.encode_episodes(state.fitted.estimator, prepared, began)
-            new = network.decode(state.fitted.estimator, before, after)
+            new = network.decode(state.fitted.params, *network.encode(state.fitted.params, prepared, began))
             return state, self._cost(config, *new, substream(key, Stream.CREDIT)), row
 
         def wait(state: TracesState) -> tuple[TracesState, jax.Array, dict[str, jax.Array]]:
             return state, cost, {name: jnp.full((), jnp.nan) for name in QUERY_ROW}
 
-        due = (index + 1) % self.schedule(config).period == 0
-        state, cost, query_row = lax.cond(due, ask, wait, state)
+        period = self.schedule(config).period
+        if period == 1:
+            state, cost, query_row = ask(state)
+        else:
+            state, cost, query_row = lax.cond((index + 1) % period == 0, ask, wait, state)
 
         summed = episodes.running_sum(cost, truth.ended)
-        judged = episodes.push_recent(state.judged, truth.ended, summed)
+        judged = episodes.push(state.judged, truth.ended, costs=summed, probabilities=jnp.exp(-summed))
         state = dataclasses.replace(state, judged=judged)
-        held = episodes.held(judged)
-        probability = episodes.mean_of(jnp.exp(-judged.values), held)
+        judged_means = episodes.means(judged)
         if config.constraint.form == "probability":
-            measure, limit = -probability, -config.constraint.d
+            measure, limit = -judged_means["probabilities"], -config.constraint.d
         else:
-            measure, limit = episodes.mean_of(judged.values, held), -jnp.log(config.constraint.d)
-        accepted = truth.episode_cost <= config.labels.limit
-        said = expected >= math.log(0.5)
-        finished = lambda values: episodes.mean_of(values.astype(jnp.float32), truth.ended)  # noqa: E731
+            measure, limit = judged_means["costs"], -jnp.log(config.constraint.d)
+        log_probability = cuts.last(expected)
+        said = log_probability >= math.log(0.5)
+        finished = lambda values: episodes.mean_of(values.astype(jnp.float32), fresh_rows.valid)  # noqa: E731
         row = {
             "estimate/accepted": finished(said),
-            "estimate/probability": finished(jnp.exp(expected)),
+            "estimate/probability": finished(jnp.exp(log_probability)),
             # Before the refit: how far the estimator lags behind the policy.
-            "estimate/right": finished(said == accepted),
-            "estimate/jensen_gap": jnp.log(finished(jnp.exp(expected))) - finished(expected),
+            "estimate/right": finished(said == (fresh_rows.labels[:, -1] > 0)),
+            "estimate/jensen_gap": jnp.log(finished(jnp.exp(log_probability))) - finished(log_probability),
             "estimate/clamped": jnp.mean(mu > jnp.log(-config.estimator.clamp)),
-            "estimate/dead_units": network.dead_share(
-                state.fitted.estimator, transitions.summary, transitions.next_summary
-            ),
+            "estimate/dead_units": network.dead_share(estimator, transitions.summary, transitions.next_summary),
             "estimate/cost_where_none": jnp.sum(jnp.where(truth.cost == 0, cost, 0.0))
             / jnp.maximum(jnp.sum(truth.cost == 0), 1)
             / jnp.maximum(jnp.mean(cost), 1e-12),
-            "window/probability": probability,
+            "window/probability": judged_means["probabilities"],
             "labels/trajectories": state.labelled.astype(jnp.float32),
             "labels/queries": state.queries.astype(jnp.float32),
-            "pool/dropped": dropped.astype(jnp.float32),
+            "pool/dropped": cuts.dropped.astype(jnp.float32),
             **query_row,
         }
         return state, Verdict(cost=cost, measure=measure, limit=jnp.asarray(limit, jnp.float32)), row
@@ -182,8 +182,8 @@ class Traces:
     def _query(self, config, state, statistics, key):
         """Picks, labels, refits, stores, empties the pool."""
         schedule, ends = self.schedule(config), self._ends(config)
-        estimator, pool = state.fitted.estimator, state.pool.rows
-        prepare = lambda inputs: self._prepare(config, statistics, inputs)  # noqa: E731
+        estimator, pool = state.fitted.params, state.pool.rows
+        prepare = lambda inputs: self.prepare(config, statistics, inputs)  # noqa: E731
         how = {"prepare": prepare, "ends": ends, "clamp": config.estimator.clamp}
         cv = self._uncertainty(config, estimator, pool, prepare)
         score = cv if config.query.rule == "cv" else jax.random.uniform(substream(key, Stream.QUERY), cv.shape)
@@ -209,7 +209,7 @@ class Traces:
         whole = lambda rows: episodes.mean_of(rows.labels[:, -1], rows.valid)  # noqa: E731
         row = {
             **row_of(estimator, "before"),
-            **row_of(fitted.estimator, "after"),
+            **row_of(fitted.params, "after"),
             "refit/passes": passes.astype(jnp.float32),
             "query/accepted_picked": whole(picked),
             "query/accepted_pool": whole(pool),
@@ -226,8 +226,8 @@ class Traces:
         )
         return state, row
 
-    def _trajectories(self, config, inputs, transitions, truth) -> tuple[Trajectories, jax.Array]:
-        """The episodes that ended in a rollout, with the labeler's answers; and how many found no place."""
+    def _trajectories(self, config, inputs, transitions, truth) -> tuple[Trajectories, Cuts]:
+        """The episodes that ended in a rollout, with the labeler's answers; and where they lie in it."""
         ends, horizon = self._ends(config), self._task.horizon
         cuts = trajectories.find(truth.ended, truth.episode_length, self.schedule(config).places)
         answers = labels.oracle(
@@ -244,7 +244,7 @@ class Traces:
             labels=answers,
             mask=trajectories.prefix_mask(cuts.length, ends),
         )
-        return rows, cuts.dropped
+        return rows, cuts
 
     def _uncertainty(self, config, estimator, rows: Trajectories, prepare) -> jax.Array:
         """The coefficient of variation of each trajectory's summed cost, [N]."""
@@ -268,8 +268,8 @@ class Traces:
             return -credit.sample(mu, sigma, jax.random.normal(key, mu.shape), clamp=config.estimator.clamp)
         return credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
 
-    def _prepare(self, config, statistics, inputs: jax.Array) -> jax.Array:
-        """Raw inputs [..., F] as the network reads them."""
+    def prepare(self, config: Config, statistics: normalize.RunningStatistics, inputs: jax.Array) -> jax.Array:
+        """Raw inputs [..., F] as the network reads them. statistics: of observations."""
         if not config.estimator.normalize_inputs:
             return inputs
         observation, action = jnp.split(inputs, [self._task.observation_size], axis=-1)

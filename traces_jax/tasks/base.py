@@ -14,6 +14,7 @@ learner needs beyond Brax lives in `State.info`, float32 scalars all:
 
 import abc
 import dataclasses
+import pathlib
 import typing
 from collections.abc import Iterable
 from typing import Any
@@ -24,6 +25,8 @@ import jax.numpy as jnp
 
 from traces_jax import physics
 
+# Our MJCF files.
+MODELS = pathlib.Path(__file__).parent / "models"
 # MuJoCo's own bound on positions and velocities: beyond it a simulation is lost, though its numbers may be finite.
 STATE_LIMIT = 1e10
 
@@ -78,6 +81,10 @@ class Task(abc.ABC):
     def step(self, state: State, action: jax.Array) -> State:
         """action: [A], not clipped."""
 
+    def clip(self, action: jax.Array) -> jax.Array:
+        """Of an action [A], what has an effect."""
+        return jnp.clip(action, self.action_low, self.action_high)
+
     @property
     def backend(self) -> str:
         """Name of the simulator."""
@@ -106,7 +113,7 @@ class PhysicsTask(Task):
     def control(self, state: State, action: jax.Array) -> jax.Array:
         """What the simulator is given, [nu], for an action [A] in a state."""
         del state
-        return jnp.clip(action, self.action_low, self.action_high)
+        return self.clip(action)
 
     @property
     def backend(self) -> str:

@@ -7,7 +7,6 @@ well. Nothing but the clock ends an episode, after 500 steps.
 
 import dataclasses
 import math
-import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +15,6 @@ import numpy as np
 
 from traces_jax import physics
 from traces_jax.tasks import base, rotation
-
-_MODELS = pathlib.Path(__file__).parent / "models"
 
 FRAME_SKIP = 10
 RADIUS = 1.5
@@ -65,7 +62,7 @@ class Circle(base.PhysicsTask):
         self.name = name
         self.physics = physics.make(
             backend,
-            physics.Model(path=_MODELS / agent.model, frame_skip=FRAME_SKIP, base="agent", senses=True),
+            physics.Model(path=base.MODELS / agent.model, frame_skip=FRAME_SKIP, base="agent", senses=True),
         )
         self._agent = agent
         self._level = level

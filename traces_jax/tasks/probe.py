@@ -4,6 +4,8 @@ ProbeConstant     one step, reward 1: the value of every state is 1.
 ProbeDiscount     two steps, reward 1 at the end: the value is gamma, then 1.
 ProbeObservation  one step, the observation is +1 or -1 and the reward is 1 - (action - observation / 2)^2.
 ProbeBudget       ten steps, reward and cost both equal the action clipped to [0, 1]: the best return is the limit.
+ProbeHistory      eight steps, reward is the action clipped to [0, 1]; actions above zero cost from the fourth on.
+                  Nothing observed tells how many there were: without a memory a policy earns 0 or violates.
 """
 
 import dataclasses
@@ -37,7 +39,7 @@ class _Probe(base.Task):
         ended = state.info["steps"] + 1 >= self.horizon if self.terminates else jnp.zeros((), bool)
         return base.finish(
             state,
-            dataclasses.replace(state.pipeline_state, qpos=observation),
+            dataclasses.replace(state.pipeline_state, qpos=observation, memory=self._hide(state, action)),
             observation,
             reward=reward,
             cost=cost,
@@ -53,7 +55,13 @@ class _Probe(base.Task):
         return jnp.zeros((1,), jnp.float32)
 
     def _advance(self, state: base.State, action: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Observation [1], reward and cost after the action."""
         raise NotImplementedError
+
+    def _hide(self, state: base.State, action: jax.Array) -> jax.Array:
+        """What is remembered and not observed, [1]."""
+        del action
+        return state.pipeline_state.memory
 
 
 class Constant(_Probe):
@@ -97,3 +105,18 @@ class Budget(_Probe):
     def _advance(self, state, action):
         effort = jnp.clip(action[0], 0.0, 1.0)
         return state.obs, effort, effort
+
+
+class History(_Probe):
+    """Three free actions; their count is hidden. Ends by the clock, so values bootstrap."""
+
+    horizon = 8
+    terminates = False
+
+    def _advance(self, state, action):
+        taken = self._hide(state, action) - state.pipeline_state.memory
+        cost = taken * (state.pipeline_state.memory >= 3)
+        return state.obs, jnp.clip(action[0], 0.0, 1.0), cost[0]
+
+    def _hide(self, state, action):
+        return state.pipeline_state.memory + (action > 0)

@@ -24,6 +24,7 @@ _TASKS: dict[str, Callable[..., base.Task]] = {
     "ProbeDiscount": probe.Discount,
     "ProbeObservation": probe.Observation,
     "ProbeBudget": probe.Budget,
+    "ProbeHistory": probe.History,
 }
 
 NAMES = tuple(_TASKS)

@@ -8,15 +8,12 @@ The cost of a step is 1 when the robot leaves the lane (|y| > 2) or is faster th
 
 import abc
 import dataclasses
-import pathlib
 
 import jax
 import jax.numpy as jnp
 
 from traces_jax import physics
 from traces_jax.tasks import base, rotation
-
-_MODELS = pathlib.Path(__file__).parent / "models"
 
 GRAVITY = 9.81
 # Bullet's default damping of linear and of angular velocities.
@@ -41,7 +38,7 @@ class Run(base.PhysicsTask):
         del terminate_when_unhealthy  # Where a fall ends an episode here, it always does.
         self.name = name
         self.physics = physics.make(
-            backend, physics.Model(path=_MODELS / self.model, frame_skip=self.frame_skip, base="base", drag=DRAG)
+            backend, physics.Model(path=base.MODELS / self.model, frame_skip=self.frame_skip, base="base", drag=DRAG)
         )
 
     def reset(self, rng: jax.Array) -> base.State:

@@ -48,5 +48,4 @@ class Ball(run.Run):
 
     def _judge(self, after, action):
         del after
-        effort = jnp.linalg.norm(jnp.clip(action, self.action_low, self.action_high))
-        return -0.5 * effort, jnp.zeros((), bool)
+        return -0.5 * jnp.linalg.norm(self.clip(action)), jnp.zeros((), bool)

@@ -53,8 +53,7 @@ class Drone(run.Run):
 
     def _commanded(self, action: jax.Array) -> jax.Array:
         """Rotor speeds [4] for an action [4]."""
-        share = ACTION_SHARE * jnp.clip(action, self.action_low, self.action_high)
-        return jnp.asarray(DIRECTIONS) * HOVER_SPEED * (1.0 + share)
+        return jnp.asarray(DIRECTIONS) * HOVER_SPEED * (1.0 + ACTION_SHARE * self.clip(action))
 
     def control(self, state, action):
         pipeline = state.pipeline_state

@@ -6,15 +6,12 @@ them only with `terminate_when_unhealthy`.
 
 import dataclasses
 import math
-import pathlib
 
 import jax
 import jax.numpy as jnp
 
 from traces_jax import physics
 from traces_jax.tasks import base
-
-_MODELS = pathlib.Path(__file__).parent / "models"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +119,7 @@ class Velocity(base.PhysicsTask):
         self.name = name
         self.physics = physics.make(
             backend,
-            physics.Model(path=_MODELS / robot.model, frame_skip=robot.frame_skip, base="torso"),
+            physics.Model(path=base.MODELS / robot.model, frame_skip=robot.frame_skip, base="torso"),
         )
         self._robot = robot
         self._terminate_when_unhealthy = self.ends_early = terminate_when_unhealthy
