@@ -114,3 +114,15 @@ def test_no_more_are_picked_than_allowed(allowed):
 def test_what_is_ruled_out_is_not_picked():
     picked = query.pick(rows_of([3, 3, 3]), jnp.array([0.1, -jnp.inf, -jnp.inf]), 2, jnp.asarray(10))
     np.testing.assert_array_equal(picked.valid, [True, False])
+
+
+@pytest.mark.parametrize(
+    ("certain", "expected"), [(0, [3, 1, 4, 0]), (1, [4, 3, 1, 0]), (2, [4, 0, 3, 1]), (9, [4, 0, 3, 1])]
+)
+def test_the_most_uncertain_come_first_and_then_chance(certain, expected):
+    """The third must not be taken, whatever its chance."""
+    uncertainty = jnp.array([0.5, 0.1, -jnp.inf, 0.3, 0.9])
+    chance = jnp.array([0.2, 0.7, 0.99, 0.8, 0.6])
+    score = query.mixed(uncertainty, chance, certain)
+    assert score[2] == -jnp.inf
+    assert np.argsort(-np.asarray(score))[:4].tolist() == expected

@@ -220,6 +220,9 @@ class QueryConfig:
     batch: int = whole(1)
     # "cv": where the credits are most uncertain for their size; "random".
     rule: str = choice("cv", "cv", "random")
+    # Share of the picks that is drawn at random all the same. Costs are uncertain for their size where they are small:
+    # trajectories that look safe. An estimator that sees few others turns optimistic, and the policy follows it.
+    random_share: float = static(0.5, "a number from 0 to 1", lambda value: 0 <= value <= 1)
     # Trajectories under this score are left alone.
     min_cv: float = nonnegative(0.0)
     # Most labelled trajectories of a seed; 0 for no bound.
@@ -230,14 +233,14 @@ class QueryConfig:
 class RefitConfig:
     """Fitting the estimator after each batch of labels."""
 
-    passes: int = whole(2)
+    passes: int = whole(3)
     # Gradient steps in a pass.
-    steps: int = whole(4)
-    new_batch: int = whole(4)
-    stored_batch: int = whole(28)
+    steps: int = whole(8)
+    new_batch: int = whole(6)
+    stored_batch: int = whole(10)
     # Labelled trajectories that are kept; the oldest go first.
     store: int = whole(512)
-    lr: float = positive(3e-3)
+    lr: float = positive(5e-3)
     weight_decay: float = nonnegative(1e-4)
     max_grad_norm: float = positive(1.0)
     # Accuracy on the new labels at which a refit stops.
@@ -322,8 +325,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "ppo": {"cost_critic_l2": 1e-2},
         "estimator": {"normalize_inputs": False, "cost": "mean"},
         "lagrange": {"proportional": 0.0},
-        "query": {"fraction": 0.1, "batch": 20},
-        "refit": {"passes": 5, "steps": 13, "new_batch": 8, "stored_batch": 24},
+        "query": {"fraction": 0.1, "batch": 20, "random_share": 0.0},
+        "refit": {"passes": 5, "steps": 13, "new_batch": 8, "stored_batch": 24, "lr": 3e-3},
         "constraint": {"form": "jensen"},
     },
 }

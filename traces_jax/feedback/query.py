@@ -7,6 +7,16 @@ from jax import lax
 from traces_jax.feedback.trajectories import Trajectories
 
 
+def mixed(uncertainty: jax.Array, chance: jax.Array, certain: int) -> jax.Array:
+    """Scores [N] by which `pick` takes the `certain` most uncertain first, then others in random order.
+
+    uncertainty: [N], minus infinity for those that must not be taken; chance: [N] uniform in [0, 1).
+    """
+    place = jnp.argsort(jnp.argsort(-uncertainty))
+    score = jnp.where(place < certain, 1.0 + uncertainty.shape[0] - place, chance)
+    return jnp.where(jnp.isfinite(uncertainty), score, -jnp.inf)
+
+
 def pick(pool: Trajectories, score: jax.Array, count: int, allowed: jax.Array) -> Trajectories:
     """The `count` trajectories of highest score [N], best first; places beyond `allowed` [] stay empty."""
     best, chosen = lax.top_k(jnp.where(pool.valid, score, -jnp.inf), count)

@@ -186,8 +186,12 @@ class Traces:
         prepare = lambda inputs: self.prepare(config, statistics, inputs)  # noqa: E731
         how = {"prepare": prepare, "ends": ends, "clamp": config.estimator.clamp}
         cv = self._uncertainty(config, estimator, pool, prepare)
-        score = cv if config.query.rule == "cv" else jax.random.uniform(substream(key, Stream.QUERY), cv.shape)
-        score = jnp.where(cv >= config.query.min_cv, score, -jnp.inf)
+        eligible = pool.valid & (cv >= config.query.min_cv)
+        score = query.mixed(
+            jnp.where(eligible, cv, -jnp.inf),
+            jax.random.uniform(substream(key, Stream.QUERY), cv.shape),
+            schedule.picks - self._random_picks(config),
+        )
         budget = config.query.budget if config.query.budget else np.iinfo(np.int32).max
         picked = query.pick(pool, score, schedule.picks, budget - state.labelled)
         noisy = labels.flip(picked.labels, substream(key, Stream.LABEL), config.labels.noise)
@@ -225,6 +229,10 @@ class Traces:
             queries=state.queries + jnp.sum(picked.mask),
         )
         return state, row
+
+    def _random_picks(self, config) -> int:
+        picks = self.schedule(config).picks
+        return picks if config.query.rule == "random" else round(config.query.random_share * picks)
 
     def _trajectories(self, config, inputs, transitions, truth) -> tuple[Trajectories, Cuts]:
         """The episodes that ended in a rollout, with the labeler's answers; and where they lie in it."""
