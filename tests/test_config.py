@@ -263,7 +263,8 @@ def test_the_traced_fields():
     """A field that changes side changes what a sweep can do and what compiles; that should not happen unnoticed."""
     assert TRACED == [
         "constraint.d", "estimator.action_clip", "estimator.clamp", "labels.limit", "labels.noise",
-        "lagrange.cost_limit", "lagrange.initial", "lagrange.lr", "lagrange.proportional", "ppo.actor_lr",
+        "lagrange.cost_limit", "lagrange.initial", "lagrange.lr", "lagrange.maximum",
+        "lagrange.proportional", "ppo.actor_lr",
         "ppo.clip", "ppo.cost_critic_l2",
         "ppo.cost_gae_lambda", "ppo.critic_lr", "ppo.entropy", "ppo.gae_lambda", "ppo.gamma", "ppo.max_grad_norm",
         "ppo.reward_critic_l2", "ppo.target_kl", "query.min_cv", "refit.lr", "refit.max_grad_norm",

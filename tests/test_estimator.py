@@ -518,3 +518,30 @@ def test_scores_of_nothing_are_not_a_number():
     assert np.isnan([nothing.accuracy, nothing.precision, nothing.recall]).all()
     no_positives = credit.scores(log_probability, jnp.zeros((2,)), jnp.ones((2,)))
     assert no_positives.accuracy == 1 and np.isnan([no_positives.precision, no_positives.recall]).all()
+
+
+# --- What is reported ----------------------------------------------------------------------------------------------
+
+
+def test_jensens_gap_by_hand():
+    """Probabilities of 0.5 and 0.1: mean 0.3, variance 0.04, bound 0.04 / (2 * 0.01). The third is masked."""
+    gap, bound = credit.jensen(jnp.log(jnp.array([0.5, 0.1, 0.9])), jnp.array([True, True, False]))
+    np.testing.assert_allclose(gap, np.log(0.3) - (np.log(0.5) + np.log(0.1)) / 2, rtol=1e-5)
+    np.testing.assert_allclose(bound, 2.0, rtol=1e-5)
+
+
+def test_jensens_gap_where_probabilities_vanish():
+    """Log E[p] is that of the larger, halved; the bound is out of float32's range."""
+    gap, bound = credit.jensen(jnp.array([-1000.0, -2000.0]), jnp.ones(2, bool))
+    np.testing.assert_allclose(gap, -1000.0 - np.log(2.0) + 1500.0, rtol=1e-5)
+    assert bound == 0.0, "both are zero in float32, and so is their variance"
+    _, bound = credit.jensen(jnp.array([-0.1, -2000.0]), jnp.ones(2, bool))
+    np.testing.assert_allclose(bound, 1e30)
+    gap, bound = credit.jensen(jnp.array([-3.0, -3.0]), jnp.ones(2, bool))
+    np.testing.assert_allclose([gap, bound], [0.0, 0.0], atol=1e-6)
+
+
+def test_the_share_of_clamped_credits():
+    """A median at the clamp is clamped half of the time; one deviation below it, 16 %."""
+    mu = jnp.log(7.0) - jnp.array([0.0, 0.5])
+    np.testing.assert_allclose(credit.clamped_share(mu, jnp.full(2, 0.5), clamp=-7.0), [0.5, 0.1586553], rtol=1e-4)

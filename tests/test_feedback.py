@@ -99,20 +99,21 @@ def test_the_oldest_go_first():
 
 
 def test_the_best_are_picked():
-    picked = query.pick(rows_of([3, 3, 0, 3]), jnp.array([0.1, 0.5, 9.0, 0.3]), 3, jnp.asarray(10))
+    picked, chosen = query.pick(rows_of([3, 3, 0, 3]), jnp.array([0.1, 0.5, 9.0, 0.3]), 3, jnp.asarray(10))
     np.testing.assert_array_equal(picked.inputs[:, 0, 0], [1, 3, 0])
     np.testing.assert_array_equal(picked.valid, [True, True, True])
+    np.testing.assert_array_equal(chosen, [1, 3, 0])
 
 
 @pytest.mark.parametrize("allowed", [-1, 0, 1, 2, 3, 7])
 def test_no_more_are_picked_than_allowed(allowed):
-    picked = query.pick(rows_of([3, 3, 3, 3]), jnp.array([0.1, 0.5, 9.0, 0.3]), 3, jnp.asarray(allowed))
+    picked, _ = query.pick(rows_of([3, 3, 3, 3]), jnp.array([0.1, 0.5, 9.0, 0.3]), 3, jnp.asarray(allowed))
     assert int(jnp.sum(picked.valid)) == min(max(allowed, 0), 3)
     assert int(jnp.sum(picked.mask)) == 2 * min(max(allowed, 0), 3)
 
 
 def test_what_is_ruled_out_is_not_picked():
-    picked = query.pick(rows_of([3, 3, 3]), jnp.array([0.1, -jnp.inf, -jnp.inf]), 2, jnp.asarray(10))
+    picked, _ = query.pick(rows_of([3, 3, 3]), jnp.array([0.1, -jnp.inf, -jnp.inf]), 2, jnp.asarray(10))
     np.testing.assert_array_equal(picked.valid, [True, False])
 
 

@@ -159,6 +159,8 @@ class LagrangeConfig:
     cost_limit: float = nonnegative(25.0)
     initial: float = nonnegative(1e-3)
     lr: float = positive(0.035)
+    # A measure that cannot be brought to its limit would let the multiplier grow until no reward counts any more.
+    maximum: float = positive(5.0)
     # How far a violation as large as the limit moves the multiplier at once; 0 for the multiplier of the paper.
     proportional: float = nonnegative(1.0)
     # Finished episodes over which the cost is averaged.
@@ -233,14 +235,14 @@ class QueryConfig:
 class RefitConfig:
     """Fitting the estimator after each batch of labels."""
 
-    passes: int = whole(3)
+    passes: int = whole(2)
     # Gradient steps in a pass.
-    steps: int = whole(8)
-    new_batch: int = whole(6)
-    stored_batch: int = whole(10)
+    steps: int = whole(6)
+    new_batch: int = whole(4)
+    stored_batch: int = whole(28)
     # Labelled trajectories that are kept; the oldest go first.
     store: int = whole(512)
-    lr: float = positive(5e-3)
+    lr: float = positive(3e-3)
     weight_decay: float = nonnegative(1e-4)
     max_grad_norm: float = positive(1.0)
     # Accuracy on the new labels at which a refit stops.
@@ -324,9 +326,9 @@ PRESETS: dict[str, dict[str, Any]] = {
         "policy": {"mean": "free"},
         "ppo": {"cost_critic_l2": 1e-2},
         "estimator": {"normalize_inputs": False, "cost": "mean"},
-        "lagrange": {"proportional": 0.0},
+        "lagrange": {"proportional": 0.0, "maximum": 1e9},
         "query": {"fraction": 0.1, "batch": 20, "random_share": 0.0},
-        "refit": {"passes": 5, "steps": 13, "new_batch": 8, "stored_batch": 24, "lr": 3e-3},
+        "refit": {"passes": 5, "steps": 13, "new_batch": 8, "stored_batch": 24},
         "constraint": {"form": "jensen"},
     },
 }

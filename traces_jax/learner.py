@@ -158,7 +158,13 @@ class Learner:
             jax.random.fold_in(state.key, index),
             index,
         )
-        multiplier = lagrange.update(state.multiplier, verdict.measure, verdict.limit, lr=config.lagrange.lr)
+        multiplier = lagrange.update(
+            state.multiplier,
+            verdict.measure,
+            verdict.limit,
+            lr=config.lagrange.lr,
+            maximum=config.lagrange.maximum,
+        )
         weight = lagrange.in_force(
             multiplier.multiplier, verdict.measure, verdict.limit, proportional=config.lagrange.proportional
         )

@@ -129,6 +129,32 @@ def coefficient_of_variation(mean: jax.Array, variance: jax.Array, mask: jax.Arr
     return jnp.where(uncertain, deviation / jnp.where(uncertain, total_mean, 1.0), 0.0)
 
 
+def clamped_share(mu: jax.Array, sigma: jax.Array, *, clamp: Number) -> jax.Array:
+    """The probability that U is clamped, [...]."""
+    chex.assert_equal_shape([mu, sigma])
+    return ndtr(-_reach(mu, sigma, clamp))
+
+
+def jensen(log_probability: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """What log E[p] - E[log p] is over the trajectories in mask, [N] each, and its bound Var[p] / (2 min p^2). Scalars.
+
+    The bound ends at 1e30; both are not a number without trajectories.
+    """
+    chex.assert_equal_shape([log_probability, mask])
+    valid = mask > 0
+    count = jnp.sum(valid)
+    weight = valid / count
+    # Relative to the largest, so that probabilities too small for float32 still have a logarithm of their mean.
+    largest = jnp.max(jnp.where(valid, log_probability, -jnp.inf))
+    log_mean = largest + jnp.log(jnp.sum(weight * jnp.exp(jnp.where(valid, log_probability, 0.0) - largest)))
+    gap = log_mean - jnp.sum(weight * jnp.where(valid, log_probability, 0.0))
+    probability = jnp.where(valid, jnp.exp(log_probability), 0.0)
+    variance = jnp.sum(weight * jnp.square(probability - jnp.sum(weight * probability)))
+    smallest = jnp.min(jnp.where(valid, probability, jnp.inf))
+    bound = jnp.where(variance > 0, jnp.minimum(variance / (2 * jnp.square(smallest)), 1e30), variance)
+    return gap, bound
+
+
 @flax.struct.dataclass
 class Scores:
     """Scalars in [0, 1]; not a number where nothing was there to count. Positive = not violated."""

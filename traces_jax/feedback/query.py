@@ -17,14 +17,18 @@ def mixed(uncertainty: jax.Array, chance: jax.Array, certain: int) -> jax.Array:
     return jnp.where(jnp.isfinite(uncertainty), score, -jnp.inf)
 
 
-def pick(pool: Trajectories, score: jax.Array, count: int, allowed: jax.Array) -> Trajectories:
-    """The `count` trajectories of highest score [N], best first; places beyond `allowed` [] stay empty."""
+def pick(pool: Trajectories, score: jax.Array, count: int, allowed: jax.Array) -> tuple[Trajectories, jax.Array]:
+    """The `count` trajectories of highest score [N], best first, and their places [count] in the pool.
+
+    Those beyond `allowed` [] stay empty.
+    """
     best, chosen = lax.top_k(jnp.where(pool.valid, score, -jnp.inf), count)
     taken = jnp.isfinite(best) & (jnp.arange(count) < allowed)
     rows: Trajectories = jax.tree.map(lambda leaf: leaf[chosen], pool)
-    return Trajectories(
+    picked = Trajectories(
         inputs=rows.inputs,
         length=jnp.where(taken, rows.length, 0),
         labels=rows.labels,
         mask=rows.mask & taken[:, None],
     )
+    return picked, chosen

@@ -21,16 +21,21 @@ def init(initial: jax.Array | float) -> LagrangeState:
 
 
 def update(
-    state: LagrangeState, measure: jax.Array, limit: jax.Array | float, *, lr: jax.Array | float
+    state: LagrangeState,
+    measure: jax.Array,
+    limit: jax.Array | float,
+    *,
+    lr: jax.Array | float,
+    maximum: jax.Array | float,
 ) -> LagrangeState:
-    """One Adam step of ascent on multiplier * (measure - limit), kept at or above zero.
+    """One Adam step of ascent on multiplier * (measure - limit), kept between zero and `maximum`.
 
     A measure that is not a number (no episode has ended yet) changes nothing.
     """
     known = jnp.isfinite(measure)
     gradient = jnp.where(known, limit - measure, 0.0)
     step, optimizer = optax.scale_by_adam().update(gradient, state.optimizer)
-    moved = LagrangeState(multiplier=jnp.maximum(state.multiplier - lr * step, 0.0), optimizer=optimizer)
+    moved = LagrangeState(multiplier=jnp.clip(state.multiplier - lr * step, 0.0, maximum), optimizer=optimizer)
     return jax.tree.map(lambda new, old: jnp.where(known, new, old), moved, state)
 
 

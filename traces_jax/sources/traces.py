@@ -160,13 +160,15 @@ class Traces:
         log_probability = cuts.last(expected)
         said = log_probability >= math.log(0.5)
         finished = lambda values: episodes.mean_of(values.astype(jnp.float32), fresh_rows.valid)  # noqa: E731
+        jensen_gap, jensen_bound = credit.jensen(log_probability, fresh_rows.valid)
         row = {
             "estimate/accepted": finished(said),
             "estimate/probability": finished(jnp.exp(log_probability)),
             # Before the refit: how far the estimator lags behind the policy.
             "estimate/right": finished(said == (fresh_rows.labels[:, -1] > 0)),
-            "estimate/jensen_gap": jnp.log(finished(jnp.exp(log_probability))) - finished(log_probability),
-            "estimate/clamped": jnp.mean(mu > jnp.log(-config.estimator.clamp)),
+            "estimate/jensen_gap": jensen_gap,
+            "estimate/jensen_bound": jensen_bound,
+            "estimate/clamped": jnp.mean(credit.clamped_share(mu, sigma, clamp=config.estimator.clamp)),
             "estimate/dead_units": network.dead_share(estimator, transitions.summary, transitions.next_summary),
             "estimate/cost_where_none": jnp.sum(jnp.where(truth.cost == 0, cost, 0.0))
             / jnp.maximum(jnp.sum(truth.cost == 0), 1)
@@ -193,7 +195,7 @@ class Traces:
             schedule.picks - self._random_picks(config),
         )
         budget = config.query.budget if config.query.budget else np.iinfo(np.int32).max
-        picked = query.pick(pool, score, schedule.picks, budget - state.labelled)
+        picked, chosen = query.pick(pool, score, schedule.picks, budget - state.labelled)
         noisy = labels.flip(picked.labels, substream(key, Stream.LABEL), config.labels.noise)
         picked = dataclasses.replace(picked, labels=noisy)
 
@@ -211,14 +213,18 @@ class Traces:
             state.fitted, picked, state.store, substream(key, Stream.REFIT), refit=config.refit, **how
         )
         whole = lambda rows: episodes.mean_of(rows.labels[:, -1], rows.valid)  # noqa: E731
+        low, middle, high = jnp.nanquantile(jnp.where(pool.valid, cv, jnp.nan), jnp.array([0.1, 0.5, 0.9]))
         row = {
             **row_of(estimator, "before"),
             **row_of(fitted.params, "after"),
             "refit/passes": passes.astype(jnp.float32),
             "query/accepted_picked": whole(picked),
             "query/accepted_pool": whole(pool),
+            "query/cv_picked": episodes.mean_of(cv[chosen], picked.valid),
             "query/cv_pool": episodes.mean_of(cv, pool.valid),
-            "query/cv_largest": jnp.max(jnp.where(pool.valid, cv, 0.0)),
+            "query/cv_pool_10": low,
+            "query/cv_pool_50": middle,
+            "query/cv_pool_90": high,
         }
         state = dataclasses.replace(
             state,
@@ -293,6 +299,9 @@ QUERY_ROW = (
     "refit/passes",
     "query/accepted_picked",
     "query/accepted_pool",
+    "query/cv_picked",
     "query/cv_pool",
-    "query/cv_largest",
+    "query/cv_pool_10",
+    "query/cv_pool_50",
+    "query/cv_pool_90",
 )

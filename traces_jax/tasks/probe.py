@@ -4,8 +4,8 @@ ProbeConstant     one step, reward 1: the value of every state is 1.
 ProbeDiscount     two steps, reward 1 at the end: the value is gamma, then 1.
 ProbeObservation  one step, the observation is +1 or -1 and the reward is 1 - (action - observation / 2)^2.
 ProbeBudget       ten steps, reward and cost both equal the action clipped to [0, 1]: the best return is the limit.
-ProbeHistory      eight steps, reward is the action clipped to [0, 1]; actions above zero cost from the fourth on.
-                  Nothing observed tells how many there were: without a memory a policy earns 0 or violates.
+ProbeHistory      eight steps, an action above zero earns 1, and costs 1 from the fourth such action on. Nothing
+                  observed tells how many there were: without a memory a policy earns 0 or violates.
 """
 
 import dataclasses
@@ -116,7 +116,9 @@ class History(_Probe):
     def _advance(self, state, action):
         taken = self._hide(state, action) - state.pipeline_state.memory
         cost = taken * (state.pipeline_state.memory >= 3)
-        return state.obs, jnp.clip(action[0], 0.0, 1.0), cost[0]
+        # A policy that takes its chances, by noise around zero, is no way out.
+        hesitation = jnp.square(1.0 - jnp.abs(action[0]))
+        return state.obs, taken[0] - hesitation, cost[0]
 
     def _hide(self, state, action):
         return state.pipeline_state.memory + (action > 0)
