@@ -15,8 +15,9 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-train: $(STAMP)  ## Install, train a small default, print a result table.
-	$(BIN)/python -m traces_jax.train --config experiments/quick.py
+train: $(STAMP)  ## Install, train a ball from labels for a few minutes, print a result table.
+	$(BIN)/python -m traces_jax.train --config experiments/ball_run.py --config.seeds=2 --config.steps=400000 \
+		--run_dir runs/first
 
 test: $(STAMP)  ## Install, run all tests.
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
