@@ -6,6 +6,7 @@ does (`sources`): the oracle reads the true cost, TraCeS picks, labels, refits a
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import flax.struct
@@ -19,6 +20,9 @@ from traces_jax.keys import Stream, stream
 from traces_jax.networks import Critic, GaussianActor
 from traces_jax.solvers import advantages, lagrange, ppo
 from traces_jax.tasks import Task
+
+# Gives back an array, not before the time was read, and that time: microseconds, uint32 []; they may wrap.
+Clock = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
 
 @flax.struct.dataclass
@@ -80,6 +84,7 @@ class Learner:
       environments: how a lane's environments are spread over devices.
       one_lane_at_a_time: under vmap, update the lanes' policies one after the other instead of in one batch. On a
         CPU that is faster: each lane stops when its own policy has moved far enough.
+      clock: tells the stages' times, which are in the rows if there is one.
     """
 
     task: Task
@@ -87,6 +92,7 @@ class Learner:
     modules: ppo.Modules
     environments: Spread
     one_lane_at_a_time: bool
+    clock: Clock | None
 
     def init(self, config: Config, key: jax.Array) -> LearnerState:
         """A fresh lane. key: the lane's identity; kept, never consumed."""
@@ -115,8 +121,11 @@ class Learner:
         self, config: Config, state: LearnerState, index: jax.Array
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """One iteration of one lane. index: [] the same for all lanes. Returns the new state and a row of scalars."""
+        index, begin = self._time(index)
         state, transitions, truth = self.collect(config, state, index)
-        return self.learn(config, state, transitions, truth, index)
+        cost, end = self._time(truth.cost)
+        state, row = self.learn(config, state, transitions, dataclasses.replace(truth, cost=cost), index)
+        return state, {**row, **self._stages(collect=(begin, end))}
 
     def collect(
         self, config: Config, state: LearnerState, index: jax.Array | int
@@ -146,6 +155,8 @@ class Learner:
         index: jax.Array,
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """Costs, multiplier, advantages, policy; then the statistics that the next iteration acts with."""
+        cost, begin = self._time(truth.cost)
+        truth = dataclasses.replace(truth, cost=cost)
         window = episodes.push(state.window, truth.ended, returns=truth.episode_return, costs=truth.episode_cost)
         window_means = episodes.means(window)
         source, verdict, source_row = self.source.judge(
@@ -158,6 +169,7 @@ class Learner:
             jax.random.fold_in(state.key, index),
             index,
         )
+        cost, judged = self._time(verdict.cost)
         multiplier = lagrange.update(
             state.multiplier,
             verdict.measure,
@@ -168,12 +180,13 @@ class Learner:
         weight = lagrange.in_force(
             multiplier.multiplier, verdict.measure, verdict.limit, proportional=config.lagrange.proportional
         )
-        samples, normalizers = self._samples(config, state, transitions, verdict.cost, weight)
+        samples, normalizers = self._samples(config, state, transitions, cost, weight)
         progress = index / config.iterations if config.ppo.actor_lr_decay else 0.0
         actor_lr = config.ppo.actor_lr * (1.0 - progress)
         agent, update_scalars = self._update(
             state.agent, samples, stream(state.key, index, Stream.SHUFFLE), config.ppo, jnp.asarray(actor_lr)
         )
+        _, updated = self._time(update_scalars["ppo/kl"])
         learned = jax.tree.leaves((agent, multiplier, normalizers, self.source.learned(source)))
         finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in learned]))
         row = {
@@ -188,11 +201,22 @@ class Learner:
             "ppo/actor_lr": jnp.asarray(actor_lr, jnp.float32),
             **update_scalars,
             **source_row,
+            **self._stages(judge=(begin, judged), update=(judged, updated)),
             "finite": finite.astype(jnp.float32),
         }
         return dataclasses.replace(
             state, agent=agent, multiplier=multiplier, normalizers=normalizers, window=window, source=source
         ), row
+
+    def _time(self, value: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The time at which a value was there. What uses the value given back begins after that."""
+        return self.clock(value) if self.clock is not None else (value, jnp.zeros((), jnp.uint32))
+
+    def _stages(self, **times: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
+        """Seconds of stages, given when they began and ended; nothing without a clock."""
+        if self.clock is None:
+            return {}
+        return {f"stage/{name}": (end - begin).astype(jnp.float32) * 1e-6 for name, (begin, end) in times.items()}
 
     def start(self, config: Config, keys: jax.Array) -> rollout.RunnerState:
         """Environments at random starts, one for each of keys [B], consumed."""
@@ -308,7 +332,9 @@ class Learner:
         return update(agent, samples, key, ppo_config, actor_lr)
 
 
-def make(config: Config, task: Task, *, environments: Spread, one_lane_at_a_time: bool) -> Learner:
+def make(
+    config: Config, task: Task, *, environments: Spread, one_lane_at_a_time: bool, clock: Clock | None = None
+) -> Learner:
     """The learner of a task."""
     return Learner(
         task=task,
@@ -326,4 +352,5 @@ def make(config: Config, task: Task, *, environments: Spread, one_lane_at_a_time
         ),
         environments=environments,
         one_lane_at_a_time=one_lane_at_a_time,
+        clock=clock,
     )

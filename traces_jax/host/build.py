@@ -7,7 +7,7 @@ import jax
 from traces_jax import config as config_lib
 from traces_jax import learner, parallel, tasks
 from traces_jax.config import Config, Lane
-from traces_jax.host import errors
+from traces_jax.host import clock, errors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,13 @@ def build(config: Config, lanes: list[Lane] | None = None) -> Built:
     _check_whole_episodes(config, task)
     program = parallel.make(
         lanes,
-        learner.make(config, task, environments=grid.environments, one_lane_at_a_time=backend == "cpu"),
+        learner.make(
+            config,
+            task,
+            environments=grid.environments,
+            one_lane_at_a_time=backend == "cpu",
+            clock=clock.find(backend),
+        ),
         grid,
     )
     return Built(config=config, lanes=lanes, task=task, program=program, physics=physics)

@@ -23,8 +23,10 @@ import mujoco
 import numba
 import numpy as np
 from llvmlite import ir
-from numba import carray, types
+from numba import types
 from numba.extending import intrinsic
+
+from traces_jax import foreign
 
 _TARGET = "traces_jax_engine"
 _TABLE_NAME = "traces_jax_engine_table"
@@ -70,48 +72,6 @@ _WORKSPACE = np.dtype(
 )
 _WORKSPACE_BYTES = _WORKSPACE.itemsize
 _ENTRY = np.dtype([("number", np.int64), ("model", np.int64)])
-
-# XLA's C interface (`xla/ffi/api/c_api.h` in jaxlib, version 0.x), as far as it is read here.
-_MAJOR_VERSION, _MINOR_VERSION = 0, 3
-_METADATA_EXTENSION = 1
-_FRAME = np.dtype(
-    [
-        ("size", np.int64),
-        ("extension", np.int64),
-        ("api", np.int64),
-        ("context", np.int64),
-        ("stage", np.int64),
-        ("argument_header", np.int64, (4,)),
-        ("arguments", np.int64),
-        ("result_header", np.int64, (4,)),
-        ("results", np.int64),
-        ("attribute_header", np.int64, (5,)),
-        ("attributes", np.int64),
-    ]
-)
-_EXTENSION = np.dtype(
-    [("size", np.int64), ("type", np.int32), ("padding", np.int32), ("next", np.int64), ("metadata", np.int64)]
-)
-_METADATA = np.dtype(
-    [
-        ("size", np.int64),
-        ("version_size", np.int64),
-        ("version_extension", np.int64),
-        ("major", np.int32),
-        ("minor", np.int32),
-    ]
-)
-_BUFFER = np.dtype(
-    [
-        ("size", np.int64),
-        ("extension", np.int64),
-        ("type", np.int64),
-        ("data", np.int64),
-        ("rank", np.int64),
-        ("dims", np.int64),
-    ]
-)
-_SCALAR = np.dtype([("type", np.int64), ("value", np.int64)])
 
 _BODY = int(mujoco.mjtObj.mjOBJ_BODY)
 _mj_step = types.ExternalFunction("mj_step", types.void(types.int64, types.int64))
@@ -204,8 +164,7 @@ def _register_target() -> None:
         raise RuntimeError(f"the mujoco package in {folder} has none of the libraries {', '.join(_LIBRARIES)}")
     llvmlite.binding.load_library_permanently(str(found[0]))
     llvmlite.binding.add_symbol(_TABLE_NAME, _table.ctypes.data)
-    handler = numba.cfunc("int64(int64)", cache=True)(_handle)
-    jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(handler.ctypes), platform="cpu")
+    foreign.register(_TARGET, _handle)
     atexit.register(_wait_for_programs)
 
 
@@ -215,16 +174,6 @@ def _wait_for_programs() -> None:
         # A program that failed has said so already.
         with contextlib.suppress(Exception):
             array.block_until_ready()
-
-
-@intrinsic
-def _pointer(_, address):
-    """An address as a pointer."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-
-    return types.voidptr(types.int64), generate
 
 
 @intrinsic
@@ -266,14 +215,9 @@ def _release(_, address):
 
 
 @numba.njit
-def _array(address, count, dtype):
-    return carray(_pointer(address), (count,), dtype)
-
-
-@numba.njit
 def _find(number):
     """The address of a model, 0 if there is none."""
-    table = _array(_table_address(), _CAPACITY, _ENTRY)
+    table = foreign.array(_table_address(), _CAPACITY, _ENTRY)
     for index in range(_CAPACITY):
         if table[index].model != 0 and table[index].number == number:
             return table[index].model
@@ -293,11 +237,13 @@ def _borrow(model):
 @numba.njit
 def _apply_drag(model, workspace):
     """Pushes every body back by its mass and inertia times drag * velocity * (1 + |velocity|)."""
-    mass = _array(model.mass, model.bodies, np.float64)
-    inertia = _array(model.inertia, 3 * model.bodies, np.float64)
-    turn = _array(workspace.ximat, 9 * model.bodies, np.float64)
-    wrench = _array(workspace.wrench, 6 * model.bodies, np.float64)
-    velocity = _array(workspace.velocity, 6, np.float64)  # angular, then linear, of the centre of mass, in the world
+    mass = foreign.array(model.mass, model.bodies, np.float64)
+    inertia = foreign.array(model.inertia, 3 * model.bodies, np.float64)
+    turn = foreign.array(workspace.ximat, 9 * model.bodies, np.float64)
+    wrench = foreign.array(workspace.wrench, 6 * model.bodies, np.float64)
+    velocity = foreign.array(
+        workspace.velocity, 6, np.float64
+    )  # angular, then linear, of the centre of mass, in the world
     for body in range(1, model.bodies):
         _mj_object_velocity(model.model, workspace.data, _BODY, body, workspace.velocity, 0)
         spin = np.sqrt(velocity[0] ** 2 + velocity[1] ** 2 + velocity[2] ** 2)
@@ -338,11 +284,14 @@ def _copy(source, source_start, target, target_start, count):
 def _step_row(model, workspace, substeps, words, numbers, start, out_words, out_numbers, out_start):
     """One environment, whose row starts at `start`. words, numbers: the same memory as uint32 and as float32."""
     nq, nv = model.nq, model.nv
-    qpos, qvel = _array(workspace.qpos, nq, np.float64), _array(workspace.qvel, nv, np.float64)
-    warm_start = _array(workspace.warm_start, nv, np.float64)
+    qpos, qvel = foreign.array(workspace.qpos, nq, np.float64), foreign.array(workspace.qvel, nv, np.float64)
+    warm_start = foreign.array(workspace.warm_start, nv, np.float64)
     # The same in words: the state is copied bit by bit, wherever in a row it lies.
-    qpos_words, qvel_words = _array(workspace.qpos, 2 * nq, np.uint32), _array(workspace.qvel, 2 * nv, np.uint32)
-    warm_start_words = _array(workspace.warm_start, 2 * nv, np.uint32)
+    qpos_words, qvel_words = (
+        foreign.array(workspace.qpos, 2 * nq, np.uint32),
+        foreign.array(workspace.qvel, 2 * nv, np.uint32),
+    )
+    warm_start_words = foreign.array(workspace.warm_start, 2 * nv, np.uint32)
     mark = 2 * nq + 4 * nv
     if words[start + mark] == 0:
         _copy(numbers, start, qpos, 0, nq)
@@ -353,7 +302,7 @@ def _step_row(model, workspace, substeps, words, numbers, start, out_words, out_
         _copy(words, start, qpos_words, 0, 2 * nq)
         _copy(words, start + 2 * nq, qvel_words, 0, 2 * nv)
         _copy(words, start + 2 * nq + 2 * nv, warm_start_words, 0, 2 * nv)
-    _copy(numbers, start + mark + 1, _array(workspace.control, model.nu, np.float64), 0, model.nu)
+    _copy(numbers, start + mark + 1, foreign.array(workspace.control, model.nu, np.float64), 0, model.nu)
 
     _advance(model, workspace, substeps)
 
@@ -365,55 +314,36 @@ def _step_row(model, workspace, substeps, words, numbers, start, out_words, out_
     _copy(qpos, 0, out_numbers, front, nq)
     _copy(qvel, 0, out_numbers, front + nq, nv)
     front += nq + nv
-    _copy(_array(workspace.xpos, 3 * model.bodies, np.float64), 3 * model.base, out_numbers, front, 3)
+    _copy(foreign.array(workspace.xpos, 3 * model.bodies, np.float64), 3 * model.base, out_numbers, front, 3)
     if model.senses != 0:
-        _copy(_array(workspace.sensordata, model.nsensordata, np.float64), 0, out_numbers, front + 3, model.nsensordata)
-
-
-@numba.njit
-def _buffer(list_address):
-    """The first buffer of a list: its data's address, rows, words in a row."""
-    buffer = _array(_array(list_address, 1, np.int64)[0], 1, _BUFFER)[0]
-    dims = _array(buffer.dims, buffer.rank, np.int64)
-    rows = 1
-    for axis in range(buffer.rank - 1):
-        rows *= dims[axis]
-    return buffer.data, rows, dims[buffer.rank - 1]
-
-
-@numba.njit
-def _attribute(frame, index):
-    scalar = _array(_array(frame.attributes, index + 1, np.int64)[index], 1, _SCALAR)[0]
-    return _array(scalar.value, 1, np.int64)[0]
+        _copy(
+            foreign.array(workspace.sensordata, model.nsensordata, np.float64),
+            0,
+            out_numbers,
+            front + 3,
+            model.nsensordata,
+        )
 
 
 def _handle(frame_address):
-    """What XLA calls. Returns a null pointer: no error."""
-    frame = _array(frame_address, 1, _FRAME)[0]
-    if frame.extension != 0:
-        extension = _array(frame.extension, 1, _EXTENSION)[0]
-        if extension.type == _METADATA_EXTENSION:
-            # XLA asks which version of the interface this handler speaks; it refuses one it does not know.
-            metadata = _array(extension.metadata, 1, _METADATA)
-            metadata[0].major = _MAJOR_VERSION
-            metadata[0].minor = _MINOR_VERSION
-            return 0
-    # XLA sorts attributes by name.
-    number, substeps = _attribute(frame, 0), _attribute(frame, 1)
-    source, rows, width = _buffer(frame.arguments)
-    target, _, out_width = _buffer(frame.results)
-    words, numbers = _array(source, rows * width, np.uint32), _array(source, rows * width, np.float32)
-    out_words = _array(target, rows * out_width, np.uint32)
-    out_numbers = _array(target, rows * out_width, np.float32)
+    """What XLA calls."""
+    if foreign.asks_version(frame_address):
+        return 0
+    number, substeps = foreign.attribute(frame_address, 0), foreign.attribute(frame_address, 1)
+    source, rows, width = foreign.argument(frame_address, 0)
+    target, _, out_width = foreign.result(frame_address, 0)
+    words, numbers = foreign.array(source, rows * width, np.uint32), foreign.array(source, rows * width, np.float32)
+    out_words = foreign.array(target, rows * out_width, np.uint32)
+    out_numbers = foreign.array(target, rows * out_width, np.float32)
     address = _find(number)
     if address == 0:
         # A program can only be traced with its model registered; one brought in from elsewhere sees broken states.
         for index in range(rows * out_width):
             out_numbers[index] = np.nan
         return 0
-    model = _array(address, 1, _MODEL)[0]
+    model = foreign.array(address, 1, _MODEL)[0]
     borrowed = _borrow(model)
-    workspace = _array(borrowed, 1, _WORKSPACE)[0]
+    workspace = foreign.array(borrowed, 1, _WORKSPACE)[0]
     for row in range(rows):
         start, out_start = row * width, row * out_width
         _step_row(model, workspace, substeps, words, numbers, start, out_words, out_numbers, out_start)
