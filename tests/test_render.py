@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from traces_jax import tasks
-from traces_jax.host import errors, render
+from traces_jax.host import errors, render, strip
 
 needs_graphics = pytest.mark.skipif(
     sys.platform == "linux" and not any(ctypes.util.find_library(name) for name in ("EGL", "OSMesa")),
@@ -78,6 +78,75 @@ def test_picture_may_be_larger_than_the_models_frame_buffer(hopper: tasks.Physic
     (picture,) = render.frames(model, model.qpos0[None], width=800, height=600)
     assert picture.shape == (600, 800, 3)
     assert model.vis.global_.offwidth == 640  # the caller's model is left alone
+
+
+def a_strip(steps: int = 20) -> strip.Strip:
+    """Every step costs 1, and its credit is 0.1."""
+    return strip.Strip(np.full(steps, 0.1, np.float32), np.ones(steps, np.float32), limit=10.0, width=480)
+
+
+@needs_graphics
+def test_curves_under_an_episode_move_with_it(hopper: tasks.PhysicsTask, tmp_path: pathlib.Path):
+    model, below = hopper.physics.mj_model, a_strip()
+    qpos = np.tile(model.qpos0, (20, 1))
+    path = tmp_path / "curves.mp4"
+    render.write_episode(path, model, qpos, hopper.physics.environment_seconds, below)
+    pictures, _, _ = read(path)
+    assert len(pictures) == 7  # of 20 steps every third
+    for number, picture in enumerate(pictures):
+        assert picture.shape == (render.HEIGHT + strip.HEIGHT, render.WIDTH, 3)
+        assert orange(picture[: render.HEIGHT]) > 100
+        drawn = below.draw(3 * number)
+        difference = np.abs(picture[render.HEIGHT :].astype(int) - drawn)
+        assert difference.mean() < 8, "what the encoder loses, and no more"
+    render.write_episode(path, model, qpos[:1], hopper.physics.environment_seconds)
+    assert read(path)[0][0].shape == (render.HEIGHT, render.WIDTH, 3), "plain without curves"
+
+
+def colour_share(picture: np.ndarray, colour: tuple[int, int, int]) -> np.ndarray:
+    """Columns [W] in which there is a pixel of nearly that colour."""
+    return np.any(np.abs(picture.astype(int) - colour).max(axis=-1) < 60, axis=0)
+
+
+def test_curves_show_what_was_and_not_what_comes():
+    below = a_strip()
+    panel = slice(90, 380)
+    for step, share in ((0, 0.0), (10, 10 / 19), (19, 1.0)):
+        picture = below.draw(step)
+        assert picture.shape == (strip.HEIGHT, 480, 3) and picture.dtype == np.uint8
+        for colour in ((255, 178, 62), (92, 184, 255), (255, 104, 96)):
+            assert colour_share(picture[:, panel], colour).mean() == pytest.approx(share, abs=0.05)
+    middle, end = below.draw(10), below.draw(19)
+    np.testing.assert_array_equal(middle[:, 100:200], end[:, 100:200])
+    assert np.any(middle[:, 400:] != end[:, 400:]), "the values beside the curves change"
+
+
+def test_curves_have_the_right_height():
+    """After all 20 steps the cost is twice the limit, and p is exp(-2)."""
+    picture = a_strip().draw(19).astype(int)
+    height = strip.HEIGHT // 3
+    for place, colour, expected in ((1, (92, 184, 255), np.exp(-2)), (2, (255, 104, 96), 1.0)):
+        panel = picture[place * height + 4 : (place + 1) * height + 2, 370]
+        (rows,) = np.nonzero(np.abs(panel - colour).max(axis=-1) < 40)
+        assert 1 - rows.mean() / 48 == pytest.approx(expected, abs=0.08)
+
+
+@pytest.mark.parametrize(
+    ("credit", "cost", "limit"),
+    [
+        ([0.0], [0.0], 0.0),
+        ([7.0, 1e-9], [1e6, 0.0], 1e5),
+        ([1e-5] * 3000, [1e-6] * 3000, 2.5),
+        ([0.123456] * 3, [0.0, 12.345, 1e4], 25.0),
+    ],
+    ids=["one step", "large", "long", "mixed"],
+)
+def test_curves_of_any_size(credit: list[float], cost: list[float], limit: float):
+    """Every number can be written with the letters there are, and nothing leaves the picture."""
+    below = strip.Strip(np.asarray(credit), np.asarray(cost), limit, width=480)
+    for step in {0, len(credit) // 2, len(credit) - 1}:
+        picture = below.draw(step)
+        assert picture.shape == (strip.HEIGHT, 480, 3) and picture.std() > 5
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,13 @@
 """Evaluate: python -m traces_jax.evaluate --run runs/ant --episodes 100
 
 Plays fresh episodes with the mean action and frozen statistics; prints and saves return, true cost and acceptance
-rate as mean (std) over seeds.
+rate as mean (std) over seeds. --diagnostics plays as many again with the policy's own noise, prints how well the
+estimator judges them, and saves them step by step:
+
+  diagnostics.npz  lanes [S]; return, length, accepted [S, N], the last 1 or 0 as the labeler says of the whole; cost,
+                   credit [S, N, T], the true cost and the mean clamped credit of each step, not a number after the
+                   end; limit [], the summed cost up to which an episode is accepted ([S] if lanes differ in it). A run
+                   with the true cost has no credit
 """
 
 import pathlib
@@ -15,7 +21,10 @@ _RUN = flags.DEFINE_string("run", None, "Run folder.")
 _EPISODES = flags.DEFINE_integer("episodes", 100, "Episodes of each seed.")
 _SEED = flags.DEFINE_integer("seed", None, "Only this seed. Default: all.")
 _STEP = flags.DEFINE_string("step", "latest", "latest, best, or a number of finished iterations.")
-_VIDEO = flags.DEFINE_string("video", None, "Also draw one episode of the first seed to this file (.mp4 or .webm).")
+_DIAGNOSTICS = flags.DEFINE_boolean("diagnostics", False, "Also save noisy episodes step by step, with their credits.")
+_VIDEO = flags.DEFINE_string(
+    "video", None, "Also draw an episode of the first seed, and its credits, to this file (.mp4, .webm)."
+)
 
 
 def main() -> int:
@@ -29,19 +38,25 @@ def main() -> int:
     runtime.setup()
 
     from traces_jax import tasks  # after set-up: these may touch JAX's devices
-    from traces_jax.host import evaluation, render, run
+    from traces_jax.host import diagnostics, evaluation, render, run, strip
 
     if video:
         render.check_video_name(video)
     loaded = run.load(folder, _STEP.value, _SEED.value, lambda text: print(text, file=sys.stderr))
     evaluation.evaluate(loaded.built, loaded.state, folder, iteration=loaded.iteration, count=_EPISODES.value)
     print(f"saved: {folder / 'evaluation.json'}")
+    if _DIAGNOSTICS.value:
+        diagnostics.diagnose(loaded.built, loaded.state, folder, count=_EPISODES.value)
+        print(f"saved: {folder / 'diagnostics.npz'}")
     if video:
         task = loaded.built.task
         if not isinstance(task, tasks.PhysicsTask):
             raise errors.UserError(f"task {task.name!r} has nothing to draw; leave --video out.")
-        path = evaluation.positions(loaded.built, loaded.state)
-        render.write_episode(video, task.physics.mj_model, path, task.physics.environment_seconds)
+        episode = evaluation.episode(loaded.built, loaded.state)
+        below = None
+        if episode.credit is not None:
+            below = strip.Strip(episode.credit, episode.cost, episode.limit, width=render.WIDTH)
+        render.write_episode(video, task.physics.mj_model, episode.qpos, task.physics.environment_seconds, below)
         print(f"video: {video}")
     return cli.OK
 

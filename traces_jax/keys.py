@@ -19,6 +19,7 @@ class Stream(enum.IntEnum):
     LABEL = 8
     REFIT = 9
     CREDIT = 10
+    DIAGNOSE = 11
 
 
 def stream(key: jax.Array, index: jax.Array | int, name: Stream) -> jax.Array:

@@ -13,16 +13,21 @@ OK, BAD_INPUT, STOPPED = 0, 2, 3
 _QUOTES = "\"'"
 
 
-def run(main: Callable[[], int]) -> None:
-    """Parses the command line and runs `main`. Bad input ends with one sentence and exit code 2."""
+def run(main: Callable[..., int], *, takes_arguments: bool = False) -> None:
+    """Parses the command line and runs `main`. Bad input ends with one sentence and exit code 2.
+
+    takes_arguments: whether main is given a list of what is not a flag; else nothing may be.
+    """
     # Libraries log their own affairs as warnings; what matters to a user is printed by us.
     logging.set_verbosity(logging.ERROR)
     if {"--help", "-h"} & set(sys.argv[1:]):
         print(sys.modules["__main__"].__doc__, flags.FLAGS.main_module_help(), sep="\n")
         sys.exit(OK)
     try:
-        _parse(sys.argv)
-        code = main()
+        arguments = _parse(sys.argv)
+        if arguments and not takes_arguments:
+            raise errors.UserError(f"argument {arguments[0]!r} is not a flag; see --help.")
+        code = main(arguments) if takes_arguments else main()
     except errors.USER_ERRORS as error:
         print(f"{_program()}: {error}", file=sys.stderr)
         code = BAD_INPUT
@@ -34,15 +39,14 @@ def run(main: Callable[[], int]) -> None:
     sys.exit(code)
 
 
-def _parse(argv: Sequence[str]) -> None:
+def _parse(argv: Sequence[str]) -> list[str]:
+    """Reads the flags. Returns what is none."""
     try:
-        rest = flags.FLAGS(argv)
+        return flags.FLAGS(argv)[1:]
     except (flags.Error, KeyError, AttributeError, TypeError, ValueError, OSError, ImportError, SyntaxError) as error:
         if isinstance(error, errors.USER_ERRORS):
             raise
         raise errors.UserError(one_line(error)) from None
-    if len(rest) > 1:
-        raise errors.UserError(f"argument {rest[1]!r} is not a flag; see --help.")
 
 
 def one_line(error: Exception) -> str:

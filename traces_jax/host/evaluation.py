@@ -11,8 +11,10 @@ import rich.console
 import rich.table
 from jax import lax
 
-from traces_jax import rollout
+from traces_jax import rollout, sources
 from traces_jax.config import Config
+from traces_jax.estimator import credit as credit_lib
+from traces_jax.estimator import network
 from traces_jax.host import build as build_lib
 from traces_jax.host import files
 from traces_jax.keys import Stream, stream
@@ -46,31 +48,71 @@ def first_episodes(learner: Learner, settings: Config, state: LearnerState, coun
     }
 
 
-def positions(built: build_lib.Built, state: LearnerState) -> np.ndarray:
-    """Qpos [T, nq] of one episode of the first lane's mean policy."""
+@dataclasses.dataclass(frozen=True)
+class Episode:
+    """One episode from its first step to its last.
+
+    Attributes:
+      qpos: [T, nq] after each step.
+      cost: [T] true cost of each step.
+      credit: [T] mean clamped credit of each step; None without an estimator.
+      limit: summed true cost up to which it is acceptable.
+    """
+
+    qpos: np.ndarray
+    cost: np.ndarray
+    credit: np.ndarray | None
+    limit: float
+
+
+def episode(built: build_lib.Built, state: LearnerState) -> Episode:
+    """An episode of the first lane's mean policy."""
     program = built.program
     learner = program.learner
 
-    def one_lane(settings: Config, state: LearnerState) -> tuple[jax.Array, jax.Array]:
+    def one_lane(settings: Config, state: LearnerState) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
         player = learner.player(settings, state)
 
-        def step(runner: rollout.RunnerState, _: None) -> tuple[rollout.RunnerState, tuple[jax.Array, jax.Array]]:
+        def step(runner: rollout.RunnerState, _: None) -> tuple[rollout.RunnerState, tuple[jax.Array, ...]]:
             quiet = jnp.zeros((1, learner.task.action_size))
             observation = runner.environment.obs
             action = player.act(observation, player.summarize(runner.memory), quiet)
             after = jax.vmap(learner.task.step)(runner.environment, action)
             memory = player.remember(runner.memory, observation, action)
             runner = dataclasses.replace(runner, environment=after, memory=memory)
-            return runner, (after.pipeline_state.qpos[0], after.done[0])
+            seen = (after.pipeline_state.qpos[0], after.done[0], after.info["cost"][0], observation, action)
+            return runner, seen
 
         start = learner.start(settings, stream(state.key, 0, Stream.EVALUATE)[None])
-        _, path = lax.scan(step, start, None, length=learner.task.horizon)
-        return path
+        _, (path, done, cost, observation, action) = lax.scan(step, start, None, length=learner.task.horizon)
+        credit = credits(learner, settings, state, observation, action)
+        return path, done, cost, None if credit is None else credit[:, 0]
 
-    path, done = (
-        np.asarray(leaf)[0] for leaf in jax.device_get(jax.jit(program.map_lanes(one_lane))(program.settings, state))
+    result = jax.device_get(jax.jit(program.map_lanes(one_lane))(program.settings, state))
+    path, done, cost, credit = jax.tree.map(lambda leaf: np.asarray(leaf)[0], result)
+    length = int(np.argmax(done)) + 1
+    return Episode(
+        qpos=path[:length],
+        cost=cost[:length],
+        credit=None if credit is None else credit[:length],
+        limit=float(learner.source.true_limit(built.lanes[0].config)),
     )
-    return path[: int(np.argmax(done)) + 1]
+
+
+def credits(
+    learner: Learner, settings: Config, state: LearnerState, observation: jax.Array, action: jax.Array
+) -> jax.Array | None:
+    """Mean clamped credits [T, B] of episodes, raw observation [T, B, O] and action [T, B, A], from their first step.
+
+    None for a source of costs that has no estimator.
+    """
+    source = learner.source
+    if not isinstance(source, sources.Traces):
+        return None
+    inputs = jnp.concatenate([observation, action], axis=-1)
+    prepared = source.prepare(settings, state.normalizers.observation, inputs)
+    _, mu, sigma = network.apply(state.source.fitted.params, prepared)
+    return credit_lib.clamped_mean(mu, sigma, clamp=settings.estimator.clamp)
 
 
 def summarize(result: dict[str, np.ndarray], lanes: list[str], limits: np.ndarray, settings: list[str]) -> dict:

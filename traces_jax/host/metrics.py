@@ -2,8 +2,9 @@
 
 import json
 import math
+import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorboardX
@@ -60,6 +61,50 @@ def read(path: pathlib.Path) -> Iterator[dict]:
                 yield json.loads(line)
             except json.JSONDecodeError:
                 return
+
+
+class Follower:
+    """Some numbers of a metrics file that may still grow; each look reads only what is new.
+
+    Attributes:
+      values: name -> [S, I] for all iterations of the run; not a number where nothing is known yet.
+    """
+
+    def __init__(self, path: pathlib.Path, lanes: Sequence[str], iterations: int, names: Iterable[str]):
+        self._path = path
+        self._lanes = {name: place for place, name in enumerate(lanes)}
+        self.values = {name: np.full((len(lanes), iterations), np.nan) for name in names}
+        self._read, self._file = 0, 0
+
+    def look(self) -> None:
+        """Takes in the lines that are complete by now. Damaged ones are passed over, and so are unknown lanes."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_ino != self._file or status.st_size < self._read:
+                # A resumed run has written its file anew, without the rows after its checkpoint.
+                self._read, self._file = 0, status.st_ino
+                for values in self.values.values():
+                    values[:] = np.nan
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._read += len(line)
+                self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            row = json.loads(line)
+            lane, iteration = self._lanes[row["lane"]], int(row["iteration"])
+            numbers = [math.nan if row.get(name) is None else float(row[name]) for name in self.values]
+        # What a line of other content raises: no JSON, no row, other types in it.
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            return
+        for number, values in zip(numbers, self.values.values(), strict=True):
+            if 0 <= iteration < values.shape[1]:
+                values[lane, iteration] = number
 
 
 def _drop_rows_from(path: pathlib.Path, iteration: int) -> None:

@@ -69,7 +69,7 @@ class Progress:
         if not self._live and (elapsed - self._last_line >= self._period or done == self._iterations):
             self._last_line = elapsed
             left = elapsed / max(1, done - self._first) * (self._iterations - done)
-            print(f"iteration {done}/{self._iterations}  {text}  {_clock(left)} left", flush=True)
+            print(f"iteration {done}/{self._iterations}  {text}  {clock(left)} left", flush=True)
 
 
 def _mean(values: np.ndarray) -> str:
@@ -77,7 +77,8 @@ def _mean(values: np.ndarray) -> str:
     return f"{known.mean():.2f}" if known.size else "-"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Hours, minutes and seconds."""
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}"

@@ -15,7 +15,9 @@ from typing import Self
 import mujoco
 import numpy as np
 
-from traces_jax.host import errors, files
+from traces_jax.host import errors, files, strip
+
+WIDTH, HEIGHT = 480, 360
 
 # Faster playback than this is lost on the eye and costs drawing time.
 _MOST_FRAMES_PER_SECOND = 50
@@ -30,7 +32,7 @@ _FORMATS: dict[str, tuple[str, str, dict[str, str]]] = {
 class Painter:
     """Draws states of one model. Use it in a `with` block: MuJoCo complains of drawing contexts left open at exit."""
 
-    def __init__(self, mj_model: mujoco.MjModel, *, camera: str = "track", width: int = 480, height: int = 360):
+    def __init__(self, mj_model: mujoco.MjModel, *, camera: str = "track", width: int = WIDTH, height: int = HEIGHT):
         _choose_backend()
         self._model = copy.copy(mj_model)  # the frame buffer must grow with the picture, but not in the caller's model
         self._model.vis.global_.offwidth = width
@@ -74,8 +76,8 @@ def frames(
     qpos: np.ndarray,
     *,
     camera: str = "track",
-    width: int = 480,
-    height: int = 360,
+    width: int = WIDTH,
+    height: int = HEIGHT,
     every: int = 1,
 ) -> Iterator[np.ndarray]:
     """Draws every `every`-th state of qpos [T, nq]. Yields uint8 [height, width, 3]."""
@@ -101,10 +103,23 @@ def check_video_name(path: pathlib.Path) -> None:
         raise errors.UserError("a video needs the package av, which is missing; pip install 'traces_jax[video]'.")
 
 
-def write_episode(path: pathlib.Path, mj_model: mujoco.MjModel, qpos: np.ndarray, environment_seconds: float) -> None:
-    """Draws the states qpos [T, nq] of an episode to a video that plays in real time."""
+def write_episode(
+    path: pathlib.Path,
+    mj_model: mujoco.MjModel,
+    qpos: np.ndarray,
+    environment_seconds: float,
+    below: strip.Strip | None = None,
+) -> None:
+    """Draws the states qpos [T, nq] of an episode to a video that plays in real time. below: curves under it."""
     every, fps = pace(environment_seconds)
-    write_video(path, frames(mj_model, qpos, every=every), fps)
+    pictures = frames(mj_model, qpos, every=every)
+    write_video(path, pictures if below is None else _with_curves(pictures, below, every), fps)
+
+
+def _with_curves(pictures: Iterable[np.ndarray], below: strip.Strip, every: int) -> Iterator[np.ndarray]:
+    """Pictures of every `every`-th step with the curves up to that step under them."""
+    for number, picture in enumerate(pictures):
+        yield np.concatenate([picture, below.draw(number * every)])
 
 
 def write_video(path: pathlib.Path, frames: Iterable[np.ndarray], fps: fractions.Fraction | float) -> None:

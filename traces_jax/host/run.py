@@ -4,6 +4,7 @@ config.json     the resolved config             metrics.jsonl   a row for each l
 run.json        command, versions, device       tensorboard/    the same for eyes
 checkpoints/    whole states, the newest few    best/           the best state within the cost limit
 evaluation.json what `evaluate` found           evaluation.npz  every episode behind it
+diagnostics.npz episodes step by step, with their credits
 """
 
 import contextlib
@@ -152,7 +153,7 @@ def load_config(folder: pathlib.Path) -> Config:
     path = folder / "config.json"
     try:
         return config_lib.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise errors.UserError(f"{folder} is not a run folder: it has no config.json.") from None
     except json.JSONDecodeError as error:
         raise errors.UserError(f"{path} is damaged: {error}.") from None

@@ -1,0 +1,163 @@
+"""How well an estimator knows the policy's own trajectories: noisy episodes, step by step, for tables and pictures."""
+
+import functools
+import math
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import rich.console
+import rich.progress
+import rich.table
+
+from traces_jax import rollout
+from traces_jax.config import Config
+from traces_jax.feedback import labels
+from traces_jax.host import build as build_lib
+from traces_jax.host import evaluation, files
+from traces_jax.keys import Stream, stream
+from traces_jax.learner import Learner, LearnerState
+
+# Probabilities that are compared with what happened, in so many ranges of equal width.
+_RANGES = 10
+
+
+def diagnose(built: build_lib.Built, state: LearnerState, folder: pathlib.Path, *, count: int) -> None:
+    """Plays `count` episodes of every lane, prints what the estimator makes of them, saves diagnostics.npz."""
+    console = rich.console.Console()
+    result = collect(built, state, count, console)
+    names = [lane.name for lane in built.lanes]
+    limits = np.asarray([built.program.learner.source.true_limit(lane.config) for lane in built.lanes])
+    # One number, unless the limit is what the lanes differ in.
+    limit = limits if np.ptp(limits) else limits[0]
+    files.write_arrays(folder / "diagnostics.npz", lanes=np.asarray(names), limit=limit, **result)
+    console.print(table(result, names, built.config.task))
+
+
+def collect(
+    built: build_lib.Built, state: LearnerState, count: int, console: rich.console.Console
+) -> dict[str, np.ndarray]:
+    """Plays `count` episodes with every lane's policy and its noise.
+
+    Returns:
+      return, length, accepted: [S, count]; cost, credit: [S, count, T], not a number after an episode's end. Without
+      an estimator there is no credit.
+    """
+    program = built.program
+    # As many at a time as in training: what fits there fits here.
+    size = min(count, built.config.environment.count)
+
+    def one_lane(settings: Config, state: LearnerState, block: jax.Array) -> dict[str, jax.Array]:
+        return noisy_episodes(program.learner, settings, state, block, size)
+
+    play = jax.jit(program.map_lanes(one_lane, shared=1))
+    blocks = [
+        jax.device_get(play(program.settings, state, np.int32(block)))
+        for block in rich.progress.track(
+            range(math.ceil(count / size)),
+            "diagnostics",
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+    ]
+    return {name: np.concatenate([rows[name] for rows in blocks], axis=1)[:, :count] for name in blocks[0]}
+
+
+def noisy_episodes(
+    learner: Learner, settings: Config, state: LearnerState, block: jax.Array, count: int
+) -> dict[str, jax.Array]:
+    """One lane: `count` environments, each until its first episode ends. block: [] another has other episodes.
+
+    Returns arrays [count] and [count, T], see `collect`.
+    """
+    task, environments = learner.task, learner.environments
+    starts, noise, resets = (
+        environments.keys(stream(state.key, 3 * block + part, Stream.DIAGNOSE), count=count) for part in range(3)
+    )
+    _, transitions, truth = rollout.run(
+        task,
+        learner.player(settings, state),
+        learner.start(settings, starts),
+        rollout.noise(noise, task.horizon, task.action_size),
+        resets,
+    )
+    credit = evaluation.credits(learner, settings, state, transitions.observation, transitions.action)
+    truth, terminated, credit = jax.tree.map(
+        lambda values: values[:, :count], environments.gather((truth, transitions.terminated, credit))
+    )
+    last = jnp.argmax(truth.ended, axis=0)
+    at_end = lambda values: jnp.take_along_axis(values, last[None], axis=0)[0]  # noqa: E731
+    length = last + 1
+    inside = jnp.arange(task.horizon)[:, None] < length
+    answers = labels.oracle(
+        truth.cost.T,
+        length,
+        at_end(terminated),
+        limit=learner.source.true_limit(settings),
+        ends=np.asarray([task.horizon]),
+        early_end_violates=settings.labels.early_end == "violating",
+    )
+    steps = {"cost": truth.cost} | ({} if credit is None else {"credit": credit})
+    return {
+        "return": at_end(truth.episode_return),
+        "length": length,
+        "accepted": answers[:, -1],
+        **{name: jnp.where(inside, values, jnp.nan).T for name, values in steps.items()},
+    }
+
+
+def summarize(accepted: np.ndarray, cost: np.ndarray, credit: np.ndarray) -> dict[str, float]:
+    """What the estimator makes of episodes. accepted: [N]; cost, credit: [N, T], not a number after the end.
+
+    Returns:
+      accepted: share that the labeler accepts; probability: mean of p, the estimated probability of that; right: share
+      of right verdicts p >= 1/2; calibration_error: expected distance of p from the share accepted where p is
+      about the same; credit_where_none: mean credit of steps without cost over that of all steps, not a number if there
+      are none.
+    """
+    probability = np.exp(-np.nansum(credit, axis=-1))
+    place = np.minimum((probability * _RANGES).astype(int), _RANGES - 1)
+    surplus = np.bincount(place, weights=probability - accepted, minlength=_RANGES)
+    free = credit[cost == 0]
+    return {
+        "accepted": float(accepted.mean()),
+        "probability": float(probability.mean()),
+        "right": float(((probability >= 0.5) == (accepted > 0)).mean()),
+        "calibration_error": float(np.abs(surplus).sum() / accepted.size),
+        "credit_where_none": float(free.mean() / np.nanmean(credit)) if free.size else math.nan,
+    }
+
+
+def table(result: dict[str, np.ndarray], lanes: list[str], task: str) -> rich.table.Table:
+    """A row for each lane, and one for all seeds of each setting together."""
+    settings = [name.partition(" ")[2] for name in lanes]
+    pooled = {setting: [i for i, own in enumerate(settings) if own == setting] for setting in settings}
+    rows = {name: [i] for i, name in enumerate(lanes)} | {setting or "all": own for setting, own in pooled.items()}
+    episodes = result["return"].shape[1]
+    view = rich.table.Table(title=f"{task}: {episodes} episodes of each seed, with the policy's noise")
+    view.add_column("", overflow="fold")
+    columns = ["cost", "accepted"]
+    if "credit" in result:
+        columns += ["estimated", "right\nverdicts", "calibration\nerror", "credit where\nno cost"]
+    for column in columns:
+        view.add_column(column, justify="right", no_wrap=True)
+    percent = lambda share: f"{100 * share:.0f} %"  # noqa: E731
+    for number, (name, own) in enumerate(rows.items()):
+        take = functools.partial(_pool, result, own)
+        cells = [f"{np.nansum(take('cost'), axis=-1).mean():.1f}"]
+        if "credit" in result:
+            found = summarize(take("accepted"), take("cost"), take("credit"))
+            cells += [percent(found[key]) for key in ("accepted", "probability", "right")]
+            cells += [f"{found[key]:.2f}" for key in ("calibration_error", "credit_where_none")]
+        else:
+            cells.append(percent(take("accepted").mean()))
+        view.add_row(name, *cells, end_section=number == len(lanes) - 1)
+    return view
+
+
+def _pool(result: dict[str, np.ndarray], lanes: list[int], name: str) -> np.ndarray:
+    """The episodes of some lanes as one, [N, ...]."""
+    values = result[name][lanes]
+    return values.reshape(-1, *values.shape[2:])

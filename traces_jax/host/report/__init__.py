@@ -1,0 +1,1 @@
+"""Tables and pictures from run folders: read -> groups -> tables, pictures -> page."""

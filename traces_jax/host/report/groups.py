@@ -1,0 +1,154 @@
+"""Which lanes are compared with which: those of a task, a method and a setting are seeds of the same thing."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from traces_jax.host.report import credits, published
+from traces_jax.host.report.read import Lane
+
+METHODS = {"traces": "TraCeS", "oracle": "PPO-Lagrangian"}
+# Fields that say how often and how a run is watched; lanes that differ in them alone are pooled.
+_NO_SETTING = r"(task|seed|seeds|sweep|method\.source|run\..*)"
+# Fields that a method does not read.
+_UNUSED = {
+    "oracle": r"(estimator|labels|query|refit|constraint|method)\..*",
+    "traces": r"lagrange\.cost_limit",
+}
+# Settings that differ in more fields than that are named after their folder.
+_MOST_FIELDS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Seeds of one task, method and setting. setting: what sets it apart from others of its task and method."""
+
+    task: str
+    source: str
+    setting: str
+    lanes: list[Lane]
+
+    @property
+    def method(self) -> str:
+        return METHODS.get(self.source, self.source)
+
+    @property
+    def name(self) -> str:
+        """Method and setting."""
+        return f"{self.method} {self.setting}".strip()
+
+    @property
+    def limit(self) -> float:
+        """The hidden threshold; a setting has one."""
+        return self.lanes[0].limit
+
+    def scores(self, name: str) -> np.ndarray:
+        """Mean over the episodes of each evaluated seed, [S]. name: return, cost, length or accepted."""
+        return np.asarray([_score(lane, name) for lane in self.lanes if lane.episodes])
+
+    def labels(self) -> np.ndarray:
+        """Labelled trajectories of each seed that had any, [S]."""
+        counts = [lane.rows.get("labels/trajectories", np.zeros(0)) for lane in self.lanes]
+        return np.asarray([count[np.isfinite(count)][-1] for count in counts if np.isfinite(count).any()])
+
+    def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Environment steps [I] and the values of each seed [S, I], NaN where a seed has none."""
+        lanes = [lane.rows for lane in self.lanes if name in lane.rows]
+        if not lanes:
+            return np.zeros(0), np.zeros((0, 0))
+        steps = np.unique(np.concatenate([rows["steps"] for rows in lanes]))
+        values = np.full((len(lanes), len(steps)), np.nan)
+        for seed, rows in enumerate(lanes):
+            values[seed, np.searchsorted(steps, rows["steps"])] = rows[name]
+        return steps, values
+
+    def diagnosis(self) -> credits.Diagnosis | None:
+        """Of all seeds whose credits were saved."""
+        parts = [lane.diagnosis for lane in self.lanes if lane.diagnosis]
+        return credits.pool(parts) if parts else None
+
+
+def _score(lane: Lane, name: str) -> float:
+    values = lane.episodes["cost"] <= lane.limit if name == "accepted" else lane.episodes[name]
+    return float(values.mean(dtype=float))
+
+
+def short(task: str) -> str:
+    """A task as the paper calls it: HalfCheetah for SafetyHalfCheetahVelocity-v1."""
+    return re.sub(r"^Safety(\w+?)(Velocity)?-v\d+$", r"\1", task)
+
+
+def make(lanes: Sequence[Lane]) -> tuple[list[Group], list[tuple[str, str]]]:
+    """Groups in the order of the paper's tasks, TraCeS first; and notes (folder, text) on seeds that came twice."""
+    methods = list(METHODS)
+    place = lambda lane: (  # noqa: E731
+        index(published.TASKS, lane.task),
+        lane.task,
+        index(methods, lane.source),
+        lane.source,
+    )
+    groups: list[Group] = []
+    notes: list[tuple[str, str]] = []
+    for kind in sorted({place(lane) for lane in lanes}):
+        own = [lane for lane in lanes if place(lane) == kind]
+        settings = [_setting(lane) for lane in own]
+        differing = [
+            path for path in dict.fromkeys(path for one in settings for path in one) if _differs(settings, path)
+        ]
+        pooled: dict[str, list[Lane]] = {}
+        for lane, setting in zip(own, settings, strict=True):
+            pooled.setdefault(json.dumps(setting, sort_keys=True, default=str), []).append(lane)
+        for members in pooled.values():
+            seeds, repeated = _each_seed_once(members)
+            notes += repeated
+            groups.append(Group(own[0].task, own[0].source, _name(seeds, differing), seeds))
+    return groups, notes
+
+
+def index(known: Sequence[str], name: str) -> int:
+    """The unknown come last."""
+    return known.index(name) if name in known else len(known)
+
+
+def _setting(lane: Lane) -> dict[str, object]:
+    """The fields of a lane that matter for what it learns."""
+    unused = _UNUSED.get(lane.source, "")
+    return {
+        path: value
+        for path, value in lane.settings.items()
+        if not re.fullmatch(_NO_SETTING, path) and not re.fullmatch(unused, path)
+    }
+
+
+def _differs(settings: Sequence[Mapping[str, object]], path: str) -> bool:
+    return any(path not in one or one[path] != settings[0].get(path) for one in settings)
+
+
+def _name(lanes: Sequence[Lane], differing: Sequence[str]) -> str:
+    """lanes: of one setting. differing: fields in which settings of its task and method differ."""
+    if len(differing) > _MOST_FIELDS:
+        return f"{', '.join(dict.fromkeys(lane.run for lane in lanes))} {lanes[0].swept}".strip()
+    setting = _setting(lanes[0])
+    return " ".join(f"{path}={_text(setting[path]) if path in setting else 'unset'}" for path in differing)
+
+
+def _text(value: object) -> str:
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def _each_seed_once(lanes: Sequence[Lane]) -> tuple[list[Lane], list[tuple[str, str]]]:
+    """A seed that came twice is the same run again, so it counts once: with an evaluation if any of them has one."""
+    kept: dict[int, Lane] = {}
+    notes = []
+    for lane in lanes:
+        known = kept.setdefault(lane.seed, lane)
+        if known is lane:
+            continue
+        if lane.episodes and not known.episodes:
+            kept[lane.seed] = lane
+            known, lane = lane, known
+        notes.append((lane.run, f"repeats seeds of {known.run}, they are counted once"))
+    return [kept[seed] for seed in sorted(kept)], list(dict.fromkeys(notes))

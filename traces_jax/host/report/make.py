@@ -1,0 +1,146 @@
+"""From run folders to a report folder."""
+
+import itertools
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import rich.console
+import rich.progress
+
+from traces_jax.host import errors, files
+from traces_jax.host.report import groups, page, pictures, read, tables
+from traces_jax.host.report.groups import Group
+from traces_jax.host.report.read import Lane
+
+Item = TypeVar("Item")
+_FILES = ("index.html", "results.md", "results.tex", "results.csv", "improvement.csv", "pictures")
+_PREAMBLE = "% Needs \\usepackage{booktabs}.\n"
+_MIDDLE = "Mean of the middle half of the seeds, with the 95 % interval of a bootstrap over seeds."
+_IMPROVEMENT = (
+    "How often a seed of the one does better than a seed of the other, ties counting half, with the 95 % interval of a "
+    "bootstrap over seeds."
+)
+
+
+def make(folders: Sequence[pathlib.Path], out: pathlib.Path) -> None:
+    """Reads all runs, draws all pictures, writes the report; nothing is written if no run can be read."""
+    check_out(out)
+    console = rich.console.Console()
+    lanes, notes = _read(folders, console)
+    if not lanes:
+        others = f", nor in {len(folders) - 1} others" if len(folders) > 1 else ""
+        raise errors.UserError(f"there is no run to report on in {folders[-1]} ({notes[-1][1]}){others}.")
+    grouped, repeated = groups.make(lanes)
+    tasks = [list(own) for _, own in itertools.groupby(grouped, key=lambda group: group.task)]
+    listed = list_notes([*notes, *repeated])
+    _write(out, _contents(tasks, _draw(tasks, console), summary=_summary(lanes), notes=listed))
+    for note in listed:
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _contents(
+    tasks: Sequence[Sequence[Group]], sections: Sequence[page.Section], *, summary: str, notes: Sequence[str]
+) -> dict[str, str | bytes]:
+    """The files of a report: name -> what is in it."""
+    evaluated = tables.evaluated(tasks)
+    results = tables.results(evaluated)
+    middles, improvements = tables.middles(evaluated), tables.improvements(evaluated)
+    every = [table for table in (*results, middles, improvements) if table.rows]
+    markdown = [f"# Runs of traces_jax\n\n{summary}\n", *map(tables.markdown, every)]
+    if notes:
+        markdown.append("## Notes\n\n" + "".join(f"* {note}\n" for note in notes))
+    files_of_pictures: dict[str, str | bytes] = {}
+    for picture in (picture for section in sections for picture in section.pictures):
+        files_of_pictures |= {f"pictures/{picture.name}.svg": picture.svg, f"pictures/{picture.name}.png": picture.png}
+    return {
+        "index.html": page.render(
+            summary=summary,
+            results=results,
+            more=[(middles, _MIDDLE), (improvements, _IMPROVEMENT)],
+            sections=sections,
+            notes=notes,
+        ),
+        "results.md": "\n".join(markdown),
+        "results.tex": "\n".join([_PREAMBLE, *map(tables.latex, every)]),
+        "results.csv": tables.results_csv(evaluated),
+        "improvement.csv": tables.improvements_csv(evaluated),
+        **files_of_pictures,
+    }
+
+
+def _write(out: pathlib.Path, contents: Mapping[str, str | bytes]) -> None:
+    try:
+        with files.folder_beside(out) as folder:
+            (folder / "pictures").mkdir()
+            for name, content in contents.items():
+                (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise errors.UserError(f"--out={out} cannot be written: {error.strerror}.") from None
+
+
+def check_out(out: pathlib.Path) -> None:
+    """Refuses a folder that holds anything but an older report, which would be lost."""
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise errors.UserError(f"--out={out} is a file; give a folder.")
+    others = [path.name for path in out.iterdir() if path.name not in _FILES]
+    others += [f"pictures/{path.name}" for path in (out / "pictures").glob("*") if path.suffix not in (".svg", ".png")]
+    if others:
+        raise errors.UserError(f"--out={out} holds {others[0]!r}, which is no part of a report; give another folder.")
+
+
+def list_notes(notes: Iterable[tuple[str, str]]) -> list[str]:
+    """notes: (folder, text). The folders of which the same is to be said share a line."""
+    folders: dict[str, list[str]] = {}
+    for folder, text in notes:
+        folders.setdefault(text, []).append(folder)
+    return [f"{', '.join(names)}: {text}." for text, names in folders.items()]
+
+
+def _read(folders: Sequence[pathlib.Path], console: rich.console.Console) -> tuple[list[Lane], list[tuple[str, str]]]:
+    lanes: list[Lane] = []
+    notes: list[tuple[str, str]] = []
+    once = list({folder.resolve(): folder for folder in folders}.values())
+    for folder, name in _track("reading run folders:", list(zip(once, _names(once), strict=True)), console):
+        found, said = read.read(folder, name)
+        lanes += found
+        notes += [(name, text) for text in said]
+    return lanes, notes
+
+
+def _names(folders: Sequence[pathlib.Path]) -> list[str]:
+    """The folders' own names, or their paths where two have the same name."""
+    names = [folder.resolve().name for folder in folders]
+    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
+
+
+def _draw(tasks: Sequence[Sequence[Group]], console: rich.console.Console) -> list[page.Section]:
+    stems: list[str] = []
+    for own in tasks:
+        stem = pictures.slug(groups.short(own[0].task))[:60]
+        # Other tasks may have names of the same letters.
+        stems.append(stem if stem not in stems else f"{stem}-{len(stems)}")
+    plans = [(own, plan) for own, stem in zip(tasks, stems, strict=True) for plan in pictures.plan(own, stem)]
+    sections = {own[0].task: page.Section(groups.short(own[0].task), []) for own in tasks}
+    with pictures.style():
+        for own, plan in _track("drawing pictures:", plans, console):
+            sections[own[0].task].pictures.append(pictures.draw(plan))
+    return [section for section in sections.values() if section.pictures]
+
+
+def _track(what: str, items: Sequence[Item], console: rich.console.Console) -> Iterable[Item]:
+    """Shows how far the work is: a bar on a terminal, a line elsewhere."""
+    if not console.is_terminal:
+        print(f"{what} {len(items)}", flush=True)
+    return rich.progress.track(items, what, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _summary(lanes: Sequence[Lane]) -> str:
+    counts = [
+        (len({lane.run for lane in lanes}), "run"),
+        (len(lanes), "lane"),
+        (len({lane.task for lane in lanes}), "task"),
+    ]
+    return ", ".join(f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts) + "."

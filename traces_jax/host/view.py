@@ -1,0 +1,162 @@
+"""A run as a person sees it in a terminal: curves over its iterations and the newest figures of each lane."""
+
+import dataclasses
+import math
+import pathlib
+import textwrap
+import time
+
+import numpy as np
+import rich.box
+import rich.console
+import rich.panel
+import rich.table
+import rich.text
+
+from traces_jax import config as config_lib
+from traces_jax.config import Config
+from traces_jax.host import curves, metrics, progress
+
+# The narrowest a curve may be, and the lowest and the highest.
+_NARROW, _LOW, _HIGH = 40, 3, 8
+# Lines of the table that are no lanes: its head, the mean, and a note on lanes that did not fit.
+_TABLE_FRAME = 3
+# Iterations over which the speed is taken.
+_RECENT = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A number to look at.
+
+    Attributes:
+      title: as a person calls it.
+      name: as the rows call it.
+      bounds: its lowest and highest value, if they are known beforehand.
+    """
+
+    title: str
+    name: str
+    bounds: tuple[float, float] | None = None
+
+
+_COST = Figure("true cost", "episode/cost")
+_FIGURES = (
+    Figure("return", "episode/return"),
+    _COST,
+    Figure("accepted", "episode/accepted", (0.0, 1.0)),
+    Figure("estimated", "estimate/probability", (0.0, 1.0)),
+    Figure("multiplier", "constraint/multiplier"),
+    Figure("labels", "labels/trajectories"),
+)
+_LEARNED = ("estimate/probability", "labels/trajectories")
+
+
+class View:
+    """Follows a run folder."""
+
+    def __init__(self, folder: pathlib.Path, config: Config):
+        self._config = config
+        self._lanes = config_lib.lanes(config)
+        with_estimator = config.method.source != "oracle"
+        self._figures = [figure for figure in _FIGURES if with_estimator or figure.name not in _LEARNED]
+        self._limits = sorted(
+            {lane.config.labels.limit if with_estimator else lane.config.lagrange.cost_limit for lane in self._lanes}
+        )
+        self._path = folder / "metrics.jsonl"
+        names = [*(figure.name for figure in self._figures), "seconds"]
+        self._rows = metrics.Follower(self._path, [lane.name for lane in self._lanes], config.iterations, names)
+
+    def look(self) -> bool:
+        """Reads what is new. Returns whether the run is complete."""
+        self._rows.look()
+        return bool(np.all(np.isfinite(self._rows.values["seconds"][:, -1])))
+
+    def frame(self, width: int, height: int | None = None) -> rich.console.Group:
+        """What there is to see now, in so many characters and lines; without a height, all of it."""
+        known = np.isfinite(self._rows.values["seconds"]).any(axis=0)
+        done = int(np.flatnonzero(known)[-1]) + 1 if known.any() else 0
+        # Lines break between parts, never within one: there the spaces are of another kind for a moment.
+        whole = "  ".join(part.replace(" ", "\xa0") for part in self._head(done))
+        lines = textwrap.wrap(whole, width, break_on_hyphens=False)
+        head = rich.text.Text("\n".join(lines).replace("\xa0", " "), style="bold")
+        if not done:
+            return rich.console.Group(head, rich.text.Text("no iteration is finished yet; the first one compiles."))
+        rows = math.ceil(len(self._figures) / max(width // _NARROW, 1))
+        columns = math.ceil(len(self._figures) / rows)
+        lanes, own = len(self._lanes), _HIGH
+        if height is not None:
+            left = height - len(lines) - _TABLE_FRAME
+            # Curves first: the table keeps room for two lanes.
+            own = max(_LOW, min(_HIGH, (left - min(lanes, 2)) // rows - 2))
+            lanes = max(1, min(lanes, left - rows * (own + 2)))
+        return rich.console.Group(head, self._curves(done, width // columns, own, columns), *self._table(done, lanes))
+
+    def _head(self, done: int) -> list[str]:
+        """What is said above the curves, part by part."""
+        config = self._config
+        parts = [
+            f"{config.task} ({config.method.source})",
+            f"iteration {done}/{config.iterations}",
+            f"{done * config.iteration_steps:,} steps each",
+        ]
+        seconds, _ = curves.mean_and_deviation(self._rows.values["seconds"][:, :done])
+        took = np.diff(seconds[-_RECENT - 1 :])
+        # The clock starts anew when a run is resumed.
+        took = took[took > 0]
+        if took.size and done < config.iterations:
+            rate = config.iteration_steps * len(self._lanes) / took.mean()
+            parts += [f"{rate:,.0f} steps/s", f"{progress.clock(took.mean() * (config.iterations - done))} left"]
+        if done == config.iterations:
+            parts.append("complete")
+        elif done:
+            parts.append(f"last news {progress.clock(time.time() - self._path.stat().st_mtime)} ago")
+        return parts
+
+    def _curves(self, done: int, width: int, height: int, columns: int) -> rich.table.Table:
+        grid = rich.table.Table.grid()
+        panels = [self._panel(figure, done, width, height) for figure in self._figures]
+        for first in range(0, len(panels), columns):
+            grid.add_row(*panels[first : first + columns])
+        return grid
+
+    def _panel(self, figure: Figure, done: int, width: int, height: int) -> rich.panel.Panel:
+        marks = self._limits if figure is _COST else []
+        lines = curves.plot(
+            self._rows.values[figure.name][:, :done], width=width - 2, height=height, marks=marks, bounds=figure.bounds
+        )
+        text = rich.text.Text("\n".join(lines), no_wrap=True)
+        text.highlight_regex("[\u2801-\u28ff]+", "cyan")
+        text.highlight_regex(f"{curves.SPREAD}+", "blue")
+        text.highlight_regex(f"{curves.MARK}+", "red")
+        limit = f" (limit {', '.join(curves.short(mark) for mark in marks)})" if marks else ""
+        mean, deviation = _mean_and_deviation(self._newest(figure, done))
+        spread = f" ({deviation})" if len(self._lanes) > 1 else ""
+        title = rich.text.Text(f"{figure.title} {mean}{spread}{limit}")
+        return rich.panel.Panel(text, title=title, title_align="left", width=width, padding=0, box=rich.box.ROUNDED)
+
+    def _table(self, done: int, shown: int) -> list[rich.console.RenderableType]:
+        """The newest figures: mean over all lanes, the first `shown` lanes, and a note if some are left out."""
+        table = rich.table.Table(box=None)
+        table.add_column("lane", overflow="fold")
+        figures = [self._newest(figure, done) for figure in self._figures]
+        for figure in self._figures:
+            table.add_column(figure.title, justify="right", no_wrap=True)
+        if len(self._lanes) > 1:
+            table.add_row("mean", *(_mean_and_deviation(values)[0] for values in figures), style="bold")
+        for place, lane in enumerate(self._lanes[:shown]):
+            table.add_row(lane.name, *(curves.short(values[place]) for values in figures))
+        hidden = len(self._lanes) - shown
+        return [table, rich.text.Text(f"{hidden} more lanes; --once shows all.")] if hidden else [table]
+
+    def _newest(self, figure: Figure, done: int) -> np.ndarray:
+        """The last known value of each lane, [S]; not a number where there is none."""
+        values = self._rows.values[figure.name][:, :done]
+        last = done - 1 - np.argmax(np.isfinite(values)[:, ::-1], axis=1)
+        return values[np.arange(len(values)), last]
+
+
+def _mean_and_deviation(values: np.ndarray) -> tuple[str, str]:
+    """Over lanes [S], as text."""
+    mean, deviation = curves.mean_and_deviation(values[:, None])
+    return curves.short(mean[0]), curves.short(deviation[0])
