@@ -51,6 +51,9 @@ _EXPERIMENTS = (
     "ball_run", "car_run", "drone_run", "ant_run",
 )  # fmt: skip
 
+# The least time for which a ratio is measured.
+_SECONDS = 5.0
+
 Row = tuple[str, str, str]
 
 
@@ -107,8 +110,11 @@ def _rate(what: str, experiment: str, seeds: int, *, learn: bool, aim: str) -> R
             jax.block_until_ready(state)
     else:
         jax.block_until_ready(collect(program.settings, state))
-    ratios, rates = [], []
-    for _ in range(_REPEATS.value):
+    ratios: list[float] = []
+    rates: list[float] = []
+    first = time.perf_counter()
+    # A rollout of a few milliseconds says little: then there are more of them.
+    while len(ratios) < _REPEATS.value or time.perf_counter() - first < _SECONDS:
         begin = time.perf_counter()
         if learn:
             index += 1
@@ -177,6 +183,7 @@ def _refit() -> Row:
         hidden=settings.estimator.hidden,
         layers=settings.estimator.depth,
         decoder=settings.estimator.decoder,
+        reads_step=settings.estimator.decoder_reads == "step",
         initial_mean=network.initial_mean(horizon),
     )
     # An accuracy that is never reached: all steps are made.

@@ -185,6 +185,9 @@ class EstimatorConfig:
     # GRU layers.
     depth: int = whole(2)
     decoder: tuple[int, ...] = layers((64, 64))
+    # "summary": the decoder sees a step only through the GRU's few units, which must first learn to let through what
+    # matters (as released); "step": it reads the observation and the action as well.
+    decoder_reads: str = choice("step", "step", "summary")
     # Log credits lie between this and 0.
     clamp: float = traced(-7.0, "a number below 0", lambda value: value < 0 and math.isfinite(value))
     # Whether it reads observations scaled by the policy's statistics, and actions held within action_clip.
@@ -237,9 +240,9 @@ class RefitConfig:
 
     passes: int = whole(2)
     # Gradient steps in a pass.
-    steps: int = whole(6)
+    steps: int = whole(4)
     new_batch: int = whole(4)
-    stored_batch: int = whole(28)
+    stored_batch: int = whole(12)
     # Labelled trajectories that are kept; the oldest go first.
     store: int = whole(512)
     lr: float = positive(3e-3)
@@ -325,7 +328,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
         "policy": {"mean": "free"},
         "ppo": {"cost_critic_l2": 1e-2},
-        "estimator": {"normalize_inputs": False, "cost": "mean"},
+        "estimator": {"decoder_reads": "summary", "normalize_inputs": False, "cost": "mean"},
         "lagrange": {"proportional": 0.0, "maximum": 1e9},
         "query": {"fraction": 0.1, "batch": 20, "random_share": 0.0},
         "refit": {"passes": 5, "steps": 13, "new_batch": 8, "stored_batch": 24},

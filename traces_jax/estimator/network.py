@@ -15,7 +15,9 @@ from jax import lax
 # Beyond these the exponentials of float32 credits are of no use to anyone.
 MU_RANGE = (-20.0, 3.0)
 LOG_SIGMA_RANGE = (-20.0, 2.0)
-_MEAN_HEAD_STD = 0.1
+# Steps must differ from the start: with 0.1 all had nearly the same credit, and refits took many times as long to find
+# those that deserve it.
+_MEAN_HEAD_STD = 0.6
 # The decoder works on blocks of at least so many rows, and on no more than so many blocks.
 _BLOCK_ROWS, _MOST_BLOCKS = 1024, 32
 
@@ -40,7 +42,13 @@ class Dense:
 
 @flax.struct.dataclass
 class Estimator:
-    """Parameters. layers: L of them, the first reads F features, the others H; decoder: reads 2H; heads: one number."""
+    """Parameters.
+
+    Attributes:
+      layers: L of them, the first reads F features, the others H.
+      decoder: reads the summaries before and after a step, 2H, and may read the step itself as well, 2H + F.
+      mean_head, log_std_head: one number each.
+    """
 
     layers: tuple[GruLayer, ...]
     decoder: tuple[Dense, ...]
@@ -57,16 +65,24 @@ def initial_mean(horizon: int, probability: float = 0.95) -> float:
 
 
 def init(
-    key: jax.Array, *, features: int, hidden: int, layers: int, decoder: tuple[int, ...], initial_mean: float
+    key: jax.Array,
+    *,
+    features: int,
+    hidden: int,
+    layers: int,
+    decoder: tuple[int, ...],
+    reads_step: bool,
+    initial_mean: float,
 ) -> Estimator:
     """Fresh parameters, as PyTorch draws them: uniform within 1 / sqrt(fan in), in GRU layers within 1 / sqrt(H).
 
     Except the mean head: weights around zero and bias `initial_mean`. Weights that all pull the same way would let the
-    first refits move mu by switching every decoder unit off, for good. key: consumed.
+    first refits move mu by switching every decoder unit off, for good. reads_step: see `Estimator.decoder`. key:
+    consumed.
     """
     gru_key, decoder_key, mean_key, log_std_key = jax.random.split(key, 4)
     gru_inputs = (features, *(hidden for _ in range(layers - 1)))
-    decoder_inputs = (2 * hidden, *decoder[:-1])
+    decoder_inputs = (2 * hidden + (features if reads_step else 0), *decoder[:-1])
     mean_kernel = _MEAN_HEAD_STD * jax.random.normal(mean_key, (decoder[-1], 1))
     return Estimator(
         layers=tuple(
@@ -119,26 +135,26 @@ def encode(estimator: Estimator, inputs: jax.Array, began: jax.Array | None = No
     return before if began is None else jnp.where(began, 0.0, before), after
 
 
-def decode(estimator: Estimator, before: jax.Array, after: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The credit of a step from the summaries before and after it, [..., H] each.
+def decode(estimator: Estimator, before: jax.Array, after: jax.Array, inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The credit of a step from the summaries before and after it, [..., H] each, and its inputs [..., F].
 
     Returns:
       mu, sigma, both [...]: the step takes U ~ LogNormal(mu, sigma) from the log-probability of being acceptable.
     """
-    chex.assert_equal_shape([before, after])
-    batch_shape, hidden = before.shape[:-1], before.shape[-1]
+    read = _decoder_inputs(estimator, before, after, inputs)
+    batch_shape, width = read.shape[:-1], read.shape[-1]
     rows = math.prod(batch_shape)
     blocks = max(n for n in range(1, _MOST_BLOCKS + 1) if rows % n == 0 and (n == 1 or rows // n >= _BLOCK_ROWS))
 
     # Block by block, and again on the way back: the units of some thousand rows stay in a CPU's cache, those of all
     # rows of a refit's batch do not, and there and back through memory takes three times as long.
     @jax.checkpoint
-    def block(summaries: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        top = _activations(estimator, *summaries)[-1]
+    def block(read: jax.Array) -> tuple[jax.Array, jax.Array]:
+        top = _activations(estimator, read)[-1]
         return _dense(estimator.mean_head, top)[..., 0], _dense(estimator.log_std_head, top)[..., 0]
 
-    cut = lambda summary: summary.reshape(blocks, rows // blocks, hidden)  # noqa: E731
-    mu, log_sigma = (heads.reshape(batch_shape) for heads in lax.map(block, (cut(before), cut(after))))
+    heads = lax.map(block, read.reshape(blocks, rows // blocks, width))
+    mu, log_sigma = (head.reshape(batch_shape) for head in heads)
     return jnp.clip(mu, *MU_RANGE), jnp.exp(jnp.clip(log_sigma, *LOG_SIGMA_RANGE))
 
 
@@ -149,21 +165,29 @@ def apply(estimator: Estimator, inputs: jax.Array) -> tuple[jax.Array, jax.Array
       hidden [T, B, H] after each step; mu, sigma [T, B] of each step.
     """
     before, hidden = encode(estimator, inputs)
-    mu, sigma = decode(estimator, before, hidden)
+    mu, sigma = decode(estimator, before, hidden, inputs)
     return hidden, mu, sigma
 
 
-def dead_share(estimator: Estimator, before: jax.Array, after: jax.Array) -> jax.Array:
-    """Share of decoder units that are off for all rows given, [..., H] each: these learn nothing from them. Scalar."""
-    off = [jnp.all(units <= 0, axis=tuple(range(units.ndim - 1))) for units in _activations(estimator, before, after)]
+def dead_share(estimator: Estimator, before: jax.Array, after: jax.Array, inputs: jax.Array) -> jax.Array:
+    """Share of decoder units that are off for all rows given, as in `decode`: these learn nothing from them. Scalar."""
+    units = _activations(estimator, _decoder_inputs(estimator, before, after, inputs))
+    off = [jnp.all(layer <= 0, axis=tuple(range(layer.ndim - 1))) for layer in units]
     return jnp.mean(jnp.concatenate(off))
 
 
-def _activations(estimator: Estimator, before: jax.Array, after: jax.Array) -> list[jax.Array]:
-    """Outputs of all decoder layers, [..., width] each."""
+def _decoder_inputs(estimator: Estimator, before: jax.Array, after: jax.Array, inputs: jax.Array) -> jax.Array:
     chex.assert_equal_shape([before, after])
     chex.assert_axis_dimension(before, -1, _hidden(estimator))
-    below, all_units = jnp.concatenate([before, after], axis=-1), []
+    chex.assert_shape(inputs, (*before.shape[:-1], _features(estimator)))
+    summaries = jnp.concatenate([before, after], axis=-1)
+    reads_step = estimator.decoder[0].kernel.shape[0] > summaries.shape[-1]
+    return jnp.concatenate([summaries, inputs], axis=-1) if reads_step else summaries
+
+
+def _activations(estimator: Estimator, read: jax.Array) -> list[jax.Array]:
+    """Outputs of all decoder layers, [..., width] each."""
+    below, all_units = read, []
     for layer in estimator.decoder:
         below = jax.nn.relu(_dense(layer, below))
         all_units.append(below)

@@ -33,7 +33,8 @@ def find(backend: str) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]] | N
 def read(value: jax.Array) -> tuple[jax.Array, jax.Array]:
     """See `find`."""
     results = (jax.ShapeDtypeStruct(value.shape, value.dtype), jax.ShapeDtypeStruct((), jnp.uint32))
-    return jax.ffi.ffi_call(_TARGET, results, vmap_method="broadcast_all")(value)
+    same, at = jax.ffi.ffi_call(_TARGET, results, vmap_method="broadcast_all")(value)
+    return same, at
 
 
 @functools.cache

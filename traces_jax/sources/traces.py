@@ -22,6 +22,9 @@ from traces_jax.keys import Stream, substream
 from traces_jax.sources.base import Verdict
 from traces_jax.tasks import Task
 
+# Time steps between those in which dead units are looked for: it need not cost as much as the credits do.
+_EVERY = 8
+
 
 @flax.struct.dataclass
 class TracesState:
@@ -97,6 +100,7 @@ class Traces:
             hidden=settings.hidden,
             layers=settings.depth,
             decoder=settings.decoder,
+            reads_step=settings.decoder_reads == "step",
             initial_mean=network.initial_mean(horizon, settings.initial_probability),
         )
         return TracesState(
@@ -125,7 +129,9 @@ class Traces:
         fresh_rows, cuts = self._trajectories(config, inputs, transitions, truth)
         # The summaries are those of this estimator, not of one that is refitted below.
         estimator = state.fitted.params
-        mu, sigma = network.decode(estimator, transitions.summary, transitions.next_summary)
+        prepared = self.prepare(config, statistics, inputs)
+        seen = (transitions.summary, transitions.next_summary, prepared)
+        mu, sigma = network.decode(estimator, *seen)
         # Log-probability that the episode up to each step is acceptable.
         expected = -episodes.running_sum(credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp), truth.ended)
         cost = self._cost(config, mu, sigma, substream(key, Stream.CREDIT))
@@ -135,9 +141,9 @@ class Traces:
             state, row = self._query(config, state, statistics, key)
             if config.method.order == "released":
                 return state, cost, row
-            prepared = self.prepare(config, statistics, inputs)
             began = jnp.concatenate([jnp.ones_like(truth.ended[:1]), truth.ended[:-1]])
-            new = network.decode(state.fitted.params, *network.encode(state.fitted.params, prepared, began))
+            summaries = network.encode(state.fitted.params, prepared, began)
+            new = network.decode(state.fitted.params, *summaries, prepared)
             return state, self._cost(config, *new, substream(key, Stream.CREDIT)), row
 
         def wait(state: TracesState) -> tuple[TracesState, jax.Array, dict[str, jax.Array]]:
@@ -169,7 +175,7 @@ class Traces:
             "estimate/jensen_gap": jensen_gap,
             "estimate/jensen_bound": jensen_bound,
             "estimate/clamped": jnp.mean(credit.clamped_share(mu, sigma, clamp=config.estimator.clamp)),
-            "estimate/dead_units": network.dead_share(estimator, transitions.summary, transitions.next_summary),
+            "estimate/dead_units": network.dead_share(estimator, *jax.tree.map(lambda leaf: leaf[::_EVERY], seen)),
             "estimate/cost_where_none": jnp.sum(jnp.where(truth.cost == 0, cost, 0.0))
             / jnp.maximum(jnp.sum(truth.cost == 0), 1)
             / jnp.maximum(jnp.mean(cost), 1e-12),
