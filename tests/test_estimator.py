@@ -36,7 +36,8 @@ def close(found, expected, tolerance, *, scale=None):
 
 @functools.cache
 def fresh(seed=0, **changes):
-    sizes = {"features": 5, "hidden": 4, "layers": 2, "decoder": (16, 8), "initial_mean": -3.0, **changes}
+    sizes = {"features": 5, "hidden": 4, "layers": 2, "decoder": (16, 8), "initial_mean": -3.0}
+    sizes = {**sizes, "reads_step": False, **changes}
     return jax.jit(functools.partial(network.init, **sizes))(jax.random.key(seed))
 
 
@@ -187,19 +188,28 @@ def test_lanes_do_not_mix():
         )
 
 
-def test_before_is_one_step_late():
+@pytest.mark.parametrize("reads_step", [False, True])
+def test_before_is_one_step_late(reads_step):
     """The first step's credit depends on the first input alone, the second's on two."""
-    estimator, inputs = fresh(), random_inputs()
+    estimator, inputs = fresh(reads_step=reads_step), random_inputs()
     changed = inputs.at[1:].add(1.0)
     _, mu, _ = apply(estimator, inputs)
     _, other, _ = apply(estimator, changed)
     np.testing.assert_array_equal(mu[0], other[0])
     assert np.all(mu[1:] != other[1:])
     _, hidden = encode(estimator, inputs)
-    first, _ = decode(estimator, jnp.zeros((3, 4)), hidden[0])
+    first, _ = decode(estimator, jnp.zeros((3, 4)), hidden[0], inputs[0])
     np.testing.assert_allclose(mu[0], first, rtol=1e-6)
-    second, _ = decode(estimator, hidden[0], hidden[1])
+    second, _ = decode(estimator, hidden[0], hidden[1], inputs[1])
     np.testing.assert_allclose(mu[1], second, rtol=1e-6)
+
+
+def test_a_decoder_may_read_the_step_itself():
+    """With summaries that know nothing, only one that reads the step can tell steps apart."""
+    nothing, inputs = jnp.zeros((3, 4)), random_inputs()[0]
+    blind, _ = decode(fresh(), nothing, nothing, inputs)
+    seeing, _ = decode(fresh(reads_step=True), nothing, nothing, inputs)
+    assert len(set(np.asarray(blind).tolist())) == 1 and len(set(np.asarray(seeing).tolist())) == 3
 
 
 def with_heads(estimator, mu, log_sigma):
@@ -212,7 +222,7 @@ def with_heads(estimator, mu, log_sigma):
 
 @pytest.mark.parametrize(("head", "mu", "log_sigma"), [(1.5, 1.5, 1.5), (-50.0, -20.0, -20.0), (50.0, 3.0, 2.0)])
 def test_outputs_are_bounded(head, mu, log_sigma):
-    found_mu, found_sigma = decode(with_heads(fresh(), head, head), jnp.zeros((4,)), jnp.ones((4,)))
+    found_mu, found_sigma = decode(with_heads(fresh(), head, head), jnp.zeros((4,)), jnp.ones((4,)), jnp.ones((5,)))
     assert found_mu == mu
     np.testing.assert_allclose(found_sigma, np.exp(log_sigma), rtol=1e-6)
 
@@ -224,8 +234,9 @@ def test_dead_share_counts_units_that_no_row_switches_on():
     first = network.Dense(kernel=jnp.zeros((8, 4)).at[0, 0].set(1.0), bias=jnp.asarray([0.0, -1.0, 1.0, 1.0]))
     estimator = estimator.replace(decoder=(first, dense([1.0, 1.0, 1.0, -1.0])))
     rows = jnp.zeros((2, 3, 4))
-    assert dead_share(estimator, rows, rows) == 3 / 8
-    assert dead_share(estimator, rows.at[1, 2, 0].set(0.5), rows) == 2 / 8
+    inputs = jnp.zeros((2, 3, 5))
+    assert dead_share(estimator, rows, rows, inputs) == 3 / 8
+    assert dead_share(estimator, rows.at[1, 2, 0].set(0.5), rows, inputs) == 2 / 8
 
 
 def test_initialisation_is_pytorchs_but_for_the_mean_head():
@@ -247,7 +258,7 @@ def test_initialisation_is_pytorchs_but_for_the_mean_head():
     assert estimator.log_std_head.bias.shape == (1,)
     np.testing.assert_array_equal(estimator.mean_head.bias, [-4.5])
     kernel = np.asarray(estimator.mean_head.kernel)
-    assert kernel.shape == (2500, 1) and abs(kernel.mean()) < 0.01 and kernel.std() == pytest.approx(0.1, rel=0.05)
+    assert kernel.shape == (2500, 1) and abs(kernel.mean()) < 0.05 and kernel.std() == pytest.approx(0.6, rel=0.05)
     leaves = [np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(estimator)]
     assert len({float(leaf[0]) for leaf in leaves}) == len(leaves), "two arrays were drawn with one key"
 
@@ -261,7 +272,7 @@ def test_a_fresh_estimator_accepts():
     inputs = random_inputs(horizon, 4)
     _, mu, sigma = apply(estimator, inputs)
     assert np.all(np.exp(-np.sum(clamped_mean(mu, sigma, clamp=CLAMP), axis=0)) > 0.8)
-    assert dead_share(estimator, *encode(estimator, inputs)) < 0.7
+    assert dead_share(estimator, *encode(estimator, inputs), inputs) < 0.7
 
 
 @pytest.mark.parametrize(
@@ -273,8 +284,10 @@ def test_a_fresh_estimator_accepts():
         lambda e: encode(e, jnp.zeros((7, 3, 5)), jnp.zeros((7, 3, 1), bool)),
         lambda e: advance(e, network.start(e, (1,)), jnp.zeros((3, 5))),
         lambda e: advance(e, network.start(e, (3,))[:1], jnp.zeros((3, 5))),
-        lambda e: decode(e, jnp.zeros((1, 4)), jnp.zeros((3, 4))),
-        lambda e: decode(e, jnp.zeros((3, 3)), jnp.zeros((3, 3))),
+        lambda e: decode(e, jnp.zeros((1, 4)), jnp.zeros((3, 4)), jnp.zeros((3, 5))),
+        lambda e: decode(e, jnp.zeros((3, 3)), jnp.zeros((3, 3)), jnp.zeros((3, 5))),
+        lambda e: decode(e, jnp.zeros((3, 4)), jnp.zeros((3, 4)), jnp.zeros((3, 6))),
+        lambda e: decode(e, jnp.zeros((3, 4)), jnp.zeros((3, 4)), jnp.zeros((1, 5))),
     ],
 )
 def test_shapes_that_do_not_match_are_refused(call):

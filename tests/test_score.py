@@ -57,8 +57,9 @@ def test_every_array_is_written(folder: pathlib.Path, capsys: pytest.CaptureFixt
     for trajectory in range(2):
         carry, total = network.start(estimator, ()), 0.0
         for step in range(5):
-            before, carry = carry, advance(estimator, carry, GOOD[trajectory, step].astype(np.float32))
-            mu, sigma = decode(estimator, before[-1], carry[-1])
+            now = GOOD[trajectory, step].astype(np.float32)
+            before, carry = carry, advance(estimator, carry, now)
+            mu, sigma = decode(estimator, before[-1], carry[-1], now)
             mean = clamped_mean(mu, sigma, clamp=-7.0)
             total -= float(mean)
             at = (trajectory, step)

@@ -137,10 +137,13 @@ def test_the_estimator_is_right_where_the_labeler_agrees(early_end, right):
 
 def test_dead_units_are_those_of_the_estimator_whose_summaries_they_read():
     """With so large a rate, the refit of this iteration switches units off."""
-    state, transitions, after, row = first_learning(probe(refit={"lr": 1.0}), 1)
-    share = lambda state: network.dead_share(  # noqa: E731
-        state.source.fitted.params, transitions.summary, transitions.next_summary
-    )
+    config = probe(refit={"lr": 1.0})
+    state, transitions, after, row = first_learning(config, 1)
+    inputs = jnp.concatenate([transitions.observation, transitions.action], axis=-1)
+    prepared = sources.Traces(tasks.make("ProbeBudget")).prepare(config, state.normalizers.observation, inputs)
+    seen = (transitions.summary, transitions.next_summary, prepared)
+    # Of every eighth step.
+    share = lambda state: network.dead_share(state.source.fitted.params, *(leaf[::8] for leaf in seen))  # noqa: E731
     assert row["estimate/dead_units"] == share(state) != share(after)
 
 
@@ -201,7 +204,13 @@ def test_the_credit_of_a_violation_begins_at_the_guilty_step():
     """Not before it, and at once. What follows a violation is violating anyway: credits there are nobody's concern."""
     rows, guilty, innocent, ends = guilty_trajectories(64, jax.random.key(0))
     estimator = network.init(
-        jax.random.key(1), features=3, hidden=4, layers=2, decoder=(64, 64), initial_mean=network.initial_mean(20)
+        jax.random.key(1),
+        features=3,
+        hidden=4,
+        layers=2,
+        decoder=(64, 64),
+        reads_step=False,
+        initial_mean=network.initial_mean(20),
     )
     settings = RefitConfig(passes=10, steps=40, new_batch=16, stored_batch=16, target_accuracy=0.999)
     how = {"prepare": lambda inputs: inputs, "ends": ends, "clamp": -7.0}
@@ -224,7 +233,13 @@ def test_a_refit_without_new_rows_changes_nothing():
     rows, _, _, ends = guilty_trajectories(4, jax.random.key(0))
     nothing = dataclasses.replace(rows, length=jnp.zeros_like(rows.length), mask=jnp.zeros_like(rows.mask))
     estimator = network.init(
-        jax.random.key(1), features=3, hidden=4, layers=1, decoder=(8,), initial_mean=network.initial_mean(20)
+        jax.random.key(1),
+        features=3,
+        hidden=4,
+        layers=1,
+        decoder=(8,),
+        reads_step=True,
+        initial_mean=network.initial_mean(20),
     )
     start = optimize.init(estimator)
     fitted, passes = refit.refit(
@@ -240,7 +255,13 @@ def test_weight_decay_shrinks_weights_beside_the_gradient():
     """One step with it and one without: they differ by a share of the weights, and the moments know nothing of it."""
     rows, _, _, ends = guilty_trajectories(4, jax.random.key(0))
     estimator = network.init(
-        jax.random.key(1), features=3, hidden=4, layers=1, decoder=(8,), initial_mean=network.initial_mean(20)
+        jax.random.key(1),
+        features=3,
+        hidden=4,
+        layers=1,
+        decoder=(8,),
+        reads_step=True,
+        initial_mean=network.initial_mean(20),
     )
 
     @jax.jit

@@ -16,11 +16,9 @@ from traces_jax.config import Config
 from traces_jax.feedback import labels
 from traces_jax.host import build as build_lib
 from traces_jax.host import evaluation, files
+from traces_jax.host.report import credits
 from traces_jax.keys import Stream, stream
 from traces_jax.learner import Learner, LearnerState
-
-# Probabilities that are compared with what happened, in so many ranges of equal width.
-_RANGES = 10
 
 
 def diagnose(built: build_lib.Built, state: LearnerState, folder: pathlib.Path, *, count: int) -> None:
@@ -118,14 +116,12 @@ def summarize(accepted: np.ndarray, cost: np.ndarray, credit: np.ndarray) -> dic
       are none.
     """
     probability = np.exp(-np.nansum(credit, axis=-1))
-    place = np.minimum((probability * _RANGES).astype(int), _RANGES - 1)
-    surplus = np.bincount(place, weights=probability - accepted, minlength=_RANGES)
     free = credit[cost == 0]
     return {
         "accepted": float(accepted.mean()),
         "probability": float(probability.mean()),
         "right": float(((probability >= 0.5) == (accepted > 0)).mean()),
-        "calibration_error": float(np.abs(surplus).sum() / accepted.size),
+        "calibration_error": credits.reliability(probability, accepted).error,
         "credit_where_none": float(free.mean() / np.nanmean(credit)) if free.size else math.nan,
     }
 
