@@ -46,7 +46,7 @@ def write_run(
         {
             "lane": name, "iteration": iteration, "steps": 40 * (iteration + 1),
             "episode/return": 10.0 * iteration, "episode/cost": 30.0 - iteration, "episode/accepted": None,
-            "constraint/multiplier": 0.5, "query/cv_pool": 0.1, "query/cv_largest": 0.2, "stage/collect": 1.0,
+            "constraint/multiplier": 0.5, "query/cv_pool": 0.1, "query/cv_picked": 0.2, "stage/collect": 1.0,
             "loss/actor": 0.0, "labels/trajectories": count,
         }
         for name, counts in labels.items()

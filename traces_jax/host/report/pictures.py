@@ -29,6 +29,8 @@ _LINES = ("-", "--", ":", "-.")
 _WIDTH, _HEIGHT = 4.8, 2.9
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.62, 0.12, 0.3, 0.46
 _LEGEND_LINE = 0.17
+# About as many letters of small text as a picture is wide.
+_LETTERS = 66
 # Points of a curve: more cannot be told apart at this size.
 _POINTS = 200
 _STYLE: dict[Any, Any] = {
@@ -217,11 +219,11 @@ def _training_axes(figure: "Figure", axes: "Axes", title: str) -> None:
 
 
 def _uncertainty(own: Sequence[Group], stem: str) -> Plan | None:
-    """Coefficients of variation of those that were picked and of the others, whatever of it the rows tell."""
+    """Coefficients of variation of the trajectories that were picked and of all among which they were."""
     lines = [
-        (group, name)
+        (group, name, what)
         for group in own
-        for name in sorted({name for lane in group.lanes for name in lane.rows if name.startswith(read.UNCERTAINTY)})
+        for name, what in read.UNCERTAINTY.items()
         if np.isfinite(group.curve(name)[1]).any()
     ]
     if not lines:
@@ -229,12 +231,11 @@ def _uncertainty(own: Sequence[Group], stem: str) -> Plan | None:
 
     def draw(figure: "Figure", rows: "list[Axes]") -> None:
         axes = rows[0]
-        for place, (group, name) in enumerate(lines):
-            what = name.removeprefix(read.UNCERTAINTY).replace("_", " ")
+        for place, (group, name, what) in enumerate(lines):
             _band(axes, group, name, f"{group.name}: {what}", place)
         _training_axes(figure, axes, f"{groups.short(own[0].task)}: coefficient of variation")
 
-    caption = "How uncertain summed credits are for their size: trajectories of the pool, and those picked from it."
+    caption = "How uncertain summed credits are for their size: all new trajectories, and those picked for a label."
     return Plan(f"{stem}-uncertainty", "coefficient of variation", caption, draw, legend=len(lines))
 
 
@@ -256,7 +257,7 @@ def _stages(own: Sequence[Group], stem: str) -> Plan | None:
             axes.barh(heights, widths, 0.4, left=left, color=COLORS[place % len(COLORS)], label=label)
             left += widths
         for height, group in zip(heights, shown, strict=True):
-            axes.text(0, height - 0.28, f" {group}", size=8)
+            axes.text(0, height - 0.28, f" {_cut(group)}", size=8)
         axes.set(title=f"{groups.short(own[0].task)}: time of an iteration", xlabel="seconds", yticks=[])
         axes.set_ylim(len(shown) - 0.5, -0.7)
         figure.legend(loc="lower left", ncols=3)
@@ -398,6 +399,11 @@ def _draw_windows(axes: "Axes", diagnosis: Diagnosis, title: str) -> None:
     axes.axvline(0.0, color=INK, linestyle=":", linewidth=1.2)
     axes.set(title=title, xlabel="steps from the crossing", ylabel="credit / mean credit")
     axes.set_ylim(bottom=0)
+
+
+def _cut(text: str) -> str:
+    """Text that is not wider than a picture."""
+    return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
 
 
 def slug(text: str) -> str:

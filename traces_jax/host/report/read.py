@@ -20,7 +20,8 @@ CURVES = (
     "estimate/right",
     "estimate/jensen_gap",
 )
-UNCERTAINTY, STAGE = "query/cv_", "stage/"
+UNCERTAINTY = {"query/cv_picked": "picked", "query/cv_pool": "all"}
+STAGE = "stage/"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +136,7 @@ def _rows(path: pathlib.Path, note: Callable[[str], None]) -> dict[str, dict[str
             own = found.setdefault(str(row["lane"]), [])
             for name in row:
                 if name not in wanted:
-                    wanted[name] = name in ("steps", *CURVES) or name.startswith((UNCERTAINTY, STAGE))
+                    wanted[name] = name in ("steps", *CURVES, *UNCERTAINTY) or name.startswith(STAGE)
             own.append({name: row[name] for name in row if wanted[name]})
             count += 1
         if _line_count(path) > count:
