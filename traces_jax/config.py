@@ -238,9 +238,9 @@ class QueryConfig:
 class RefitConfig:
     """Fitting the estimator after each batch of labels."""
 
-    passes: int = whole(2)
-    # Gradient steps in a pass.
-    steps: int = whole(4)
+    passes: int = whole(4)
+    # Gradient steps in a pass; after each it is asked whether that was enough.
+    steps: int = whole(2)
     new_batch: int = whole(4)
     stored_batch: int = whole(12)
     # Labelled trajectories that are kept; the oldest go first.
