@@ -239,7 +239,7 @@ class RefitConfig:
     """Fitting the estimator after each batch of labels."""
 
     passes: int = whole(4)
-    # Gradient steps in a pass; after each it is asked whether that was enough.
+    # Gradient steps in a pass; after each pass it is asked whether that was enough.
     steps: int = whole(2)
     new_batch: int = whole(2)
     stored_batch: int = whole(14)
