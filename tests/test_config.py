@@ -229,6 +229,7 @@ CANDIDATES = {
         "oracle",
         "released",
         "mean",
+        "summary",
         "by_cost",
         "random",
         "jensen",

@@ -92,16 +92,21 @@ def test_a_budget_is_spent_and_not_exceeded():
 
 @pytest.mark.parametrize(("source", "iterations"), [("traces", 100), ("oracle", 60)])
 def test_a_violation_that_depends_on_history_needs_a_memory(source, iterations):
-    """Three actions are free. TraCeS takes just these; the true cost without a memory is of no use."""
+    """Three actions are free. TraCeS takes just these; the true cost without a memory is of no use.
+
+    Of four seeds three must do so: one may be caught on the wrong side of the border it walks along.
+    """
     config = probe(
         "ProbeHistory", iterations, environment={"count": 16, "steps": 8},
         ppo={"actor_lr": 3e-3, "minibatch": 32, "passes": 8, "target_kl": 0.05},
         method={"source": source}, labels={"limit": 0.5, "interval": 1}, query={"fraction": 0.5},
         refit={"store": 256, "passes": 1, "steps": 10, "new_batch": 8, "stored_batch": 24, "lr": 1e-2},
-        lagrange={"cost_limit": 0.1, "initial": 1.0, "window": 32},
+        lagrange={"cost_limit": 0.1, "initial": 1.0, "window": 32}, seeds=4,
     )  # fmt: skip
     built, state, _ = train(config)
     played = evaluation.episodes(built, state, 20)
-    np.testing.assert_array_equal(played["cost"], 0.0)
-    earned = played["return"].mean()
-    assert earned > 2.5 if source == "traces" else earned < 0.5
+    safe, earned = np.all(played["cost"] == 0, axis=1), played["return"].mean(axis=1)
+    if source == "traces":
+        assert np.sum(safe & (earned > 2.5)) >= 3, (safe, earned)
+    else:
+        assert np.all(safe & (earned < 0.5)), (safe, earned)
