@@ -185,6 +185,7 @@ def _refit() -> Row:
         decoder=settings.estimator.decoder,
         reads_step=settings.estimator.decoder_reads == "step",
         initial_mean=network.initial_mean(horizon),
+        mean_spread=settings.estimator.initial_spread,
     )
     # An accuracy that is never reached: all steps are made.
     how = dataclasses.replace(settings.refit, passes=1, steps=steps, new_batch=8, stored_batch=24, target_accuracy=2.0)

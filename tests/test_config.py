@@ -310,13 +310,19 @@ def test_lanes_never_share_a_name():
 # --- Presets -------------------------------------------------------------------------------------------------------
 
 
-def test_a_preset_lies_under_what_is_said():
+def test_a_preset_of_a_file_lies_under_what_is_said():
     """Experiment files and the command line win; the command line even where it repeats a default."""
     said = config_lib.make(preset="paper", query={"batch": 7}).to_dict()
     config = config_lib.from_dict(config_lib.with_preset(said, explicit=["constraint.form"]))
     assert config.policy.mean == "free"
     assert config.query.batch == 7
     assert config.constraint.form == Config().constraint.form == "probability"
+
+
+def test_a_preset_of_the_command_line_lies_over_the_file():
+    said = config_lib.make(preset="paper", query={"batch": 7, "fraction": 0.3}).to_dict()
+    config = config_lib.from_dict(config_lib.with_preset(said, explicit=["preset", "query.fraction"]))
+    assert config.query.batch == 20 and config.query.fraction == 0.3
 
 
 @pytest.mark.parametrize("name", config_lib.PRESETS)

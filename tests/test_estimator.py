@@ -36,7 +36,7 @@ def close(found, expected, tolerance, *, scale=None):
 
 @functools.cache
 def fresh(seed=0, **changes):
-    sizes = {"features": 5, "hidden": 4, "layers": 2, "decoder": (16, 8), "initial_mean": -3.0}
+    sizes = {"features": 5, "hidden": 4, "layers": 2, "decoder": (16, 8), "initial_mean": -3.0, "mean_spread": 0.6}
     sizes = {**sizes, "reads_step": False, **changes}
     return jax.jit(functools.partial(network.init, **sizes))(jax.random.key(seed))
 

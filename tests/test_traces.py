@@ -211,6 +211,7 @@ def test_the_credit_of_a_violation_begins_at_the_guilty_step():
         decoder=(64, 64),
         reads_step=False,
         initial_mean=network.initial_mean(20),
+        mean_spread=0.6,
     )
     settings = RefitConfig(passes=10, steps=40, new_batch=16, stored_batch=16, target_accuracy=0.999)
     how = {"prepare": lambda inputs: inputs, "ends": ends, "clamp": -7.0}
@@ -240,6 +241,7 @@ def test_a_refit_without_new_rows_changes_nothing():
         decoder=(8,),
         reads_step=True,
         initial_mean=network.initial_mean(20),
+        mean_spread=0.6,
     )
     start = optimize.init(estimator)
     fitted, passes = refit.refit(
@@ -262,6 +264,7 @@ def test_weight_decay_shrinks_weights_beside_the_gradient():
         decoder=(8,),
         reads_step=True,
         initial_mean=network.initial_mean(20),
+        mean_spread=0.6,
     )
 
     @jax.jit

@@ -195,6 +195,8 @@ class EstimatorConfig:
     action_clip: float = positive(3.0)
     # What a fresh estimator takes the probability of an acceptable trajectory to be.
     initial_probability: float = static(0.95, "a number above 0 and below 1", lambda value: 0 < value < 1)
+    # Deviation of the weights that give a step its credit. Steps that differ from the start are told apart sooner.
+    initial_spread: float = static(0.6, "a number above 0 and at most 10", lambda value: 0 < value <= 10)
     # The cost of a step: mean of the clamped credit, mean of the credit without clamp (as released), or a sample.
     cost: str = choice("clamped_mean", "clamped_mean", "mean", "sample")
 
@@ -328,7 +330,12 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
         "policy": {"mean": "free"},
         "ppo": {"cost_critic_l2": 1e-2},
-        "estimator": {"decoder_reads": "summary", "normalize_inputs": False, "cost": "mean"},
+        "estimator": {
+            "decoder_reads": "summary",
+            "normalize_inputs": False,
+            "initial_spread": 0.1,
+            "cost": "mean",
+        },
         "lagrange": {"proportional": 0.0, "maximum": 1e9},
         "query": {"fraction": 0.1, "batch": 20, "random_share": 0.0},
         "refit": {"passes": 5, "steps": 13, "new_batch": 8, "stored_batch": 24},
@@ -338,27 +345,31 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def with_preset(tree: Mapping[str, Any], explicit: Collection[str]) -> dict[str, Any]:
-    """The preset that `tree` names, laid under what an experiment file or the command line says.
+    """The settings with the preset that they name. Who speaks last wins: the file, then the command line.
 
     tree: an experiment's settings with the command line's changes. explicit: dotted paths given on the command line;
-    they count even where they repeat a default.
+    they count even where they repeat a default. A preset given there changes what the file says, one that the file
+    names does not.
     """
-    return _underlay(tree, PRESETS.get(str(tree.get("preset")), {}), to_dict(Config()), explicit, path="")
+    preset = PRESETS.get(str(tree.get("preset")), {})
+    return _lay(preset, tree, to_dict(Config()), explicit, over_file="preset" in explicit, path="")
 
 
-def _underlay(
-    tree: Mapping[str, Any],
+def _lay(
     preset: Mapping[str, Any],
+    tree: Mapping[str, Any],
     defaults: Mapping[str, Any],
     explicit: Collection[str],
+    *,
+    over_file: bool,
     path: str,
 ) -> dict[str, Any]:
     result = dict(tree)
     for name, value in preset.items():
         now = tree.get(name, defaults[name])
         if isinstance(value, Mapping) and isinstance(now, Mapping):
-            result[name] = _underlay(now, value, defaults[name], explicit, f"{path}{name}.")
-        elif path + name not in explicit and now == defaults[name]:
+            result[name] = _lay(value, now, defaults[name], explicit, over_file=over_file, path=f"{path}{name}.")
+        elif path + name not in explicit and (over_file or now == defaults[name]):
             result[name] = value
     return result
 

@@ -15,9 +15,6 @@ from jax import lax
 # Beyond these the exponentials of float32 credits are of no use to anyone.
 MU_RANGE = (-20.0, 3.0)
 LOG_SIGMA_RANGE = (-20.0, 2.0)
-# Steps must differ from the start: with 0.1 all had nearly the same credit, and refits took many times as long to find
-# those that deserve it.
-_MEAN_HEAD_STD = 0.6
 # The decoder works on blocks of at least so many rows, and on no more than so many blocks.
 _BLOCK_ROWS, _MOST_BLOCKS = 1024, 32
 
@@ -73,17 +70,18 @@ def init(
     decoder: tuple[int, ...],
     reads_step: bool,
     initial_mean: float,
+    mean_spread: float,
 ) -> Estimator:
     """Fresh parameters, as PyTorch draws them: uniform within 1 / sqrt(fan in), in GRU layers within 1 / sqrt(H).
 
-    Except the mean head: weights around zero and bias `initial_mean`. Weights that all pull the same way would let the
-    first refits move mu by switching every decoder unit off, for good. reads_step: see `Estimator.decoder`. key:
-    consumed.
+    Except the mean head: weights around zero, of deviation `mean_spread`, and bias `initial_mean`. Weights that all
+    pull the same way would let the first refits move mu by switching every decoder unit off, for good. reads_step: see
+    `Estimator.decoder`. key: consumed.
     """
     gru_key, decoder_key, mean_key, log_std_key = jax.random.split(key, 4)
     gru_inputs = (features, *(hidden for _ in range(layers - 1)))
     decoder_inputs = (2 * hidden + (features if reads_step else 0), *decoder[:-1])
-    mean_kernel = _MEAN_HEAD_STD * jax.random.normal(mean_key, (decoder[-1], 1))
+    mean_kernel = mean_spread * jax.random.normal(mean_key, (decoder[-1], 1))
     return Estimator(
         layers=tuple(
             _fresh_gru(layer_key, inputs, hidden)

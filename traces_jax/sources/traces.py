@@ -102,6 +102,7 @@ class Traces:
             decoder=settings.decoder,
             reads_step=settings.decoder_reads == "step",
             initial_mean=network.initial_mean(horizon, settings.initial_probability),
+            mean_spread=settings.initial_spread,
         )
         return TracesState(
             fitted=optimize.init(estimator),
