@@ -186,7 +186,7 @@ class Learner:
         agent, update_scalars = self._update(
             state.agent, samples, stream(state.key, index, Stream.SHUFFLE), config.ppo, jnp.asarray(actor_lr)
         )
-        _, updated = self._time(update_scalars["ppo/kl"])
+        _, updated = self._time(jax.tree.leaves(agent)[0])
         learned = jax.tree.leaves((agent, multiplier, normalizers, self.source.learned(source)))
         finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in learned]))
         row = {
