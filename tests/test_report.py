@@ -19,7 +19,7 @@ from helpers import ROOT, make_config
 
 from traces_jax import config as config_lib
 from traces_jax import report, tasks
-from traces_jax.host import cli, errors, files
+from traces_jax.host import cli, curves, errors, files
 from traces_jax.host.report import credits, groups, make, pictures, published, read, statistics, tables
 
 BALL = "SafetyBallRun-v0"
@@ -372,7 +372,7 @@ def test_curves_of_seeds_of_unequal_length(tmp_path):
     ((group,),), _ = read_all(folder)
     steps, values = group.curve("labels/trajectories")
     np.testing.assert_array_equal(steps, [40, 80, 120])
-    mean, deviation = pictures.band(values)
+    mean, deviation = curves.mean_and_deviation(values)
     np.testing.assert_array_equal(mean, [3, 4, 6])
     np.testing.assert_array_equal(deviation, [1, 0, 0])
 

@@ -177,6 +177,12 @@ def test_every_study_is_a_setting(default_run):
     assert any(not np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
+def fresh_estimator(**sizes):
+    """For trajectories of 20 steps of three numbers."""
+    mean = network.initial_mean(20)
+    return network.init(jax.random.key(1), features=3, hidden=4, initial_mean=mean, mean_spread=0.6, **sizes)
+
+
 def guilty_trajectories(count: int, key: jax.Array):
     """Noise, and a one in the first feature at the step at which everything is lost."""
     horizon, ends = 20, trajectories.prefix_ends(20, 1, terminal_only=False)
@@ -203,16 +209,7 @@ def guilty_trajectories(count: int, key: jax.Array):
 def test_the_credit_of_a_violation_begins_at_the_guilty_step():
     """Not before it, and at once. What follows a violation is violating anyway: credits there are nobody's concern."""
     rows, guilty, innocent, ends = guilty_trajectories(64, jax.random.key(0))
-    estimator = network.init(
-        jax.random.key(1),
-        features=3,
-        hidden=4,
-        layers=2,
-        decoder=(64, 64),
-        reads_step=False,
-        initial_mean=network.initial_mean(20),
-        mean_spread=0.6,
-    )
+    estimator = fresh_estimator(layers=2, decoder=(64, 64), reads_step=False)
     settings = RefitConfig(passes=10, steps=40, new_batch=16, stored_batch=16, target_accuracy=0.999)
     how = {"prepare": lambda inputs: inputs, "ends": ends, "clamp": -7.0}
     empty = trajectories.empty(4, 20, 3, len(ends))
@@ -233,16 +230,7 @@ def test_the_credit_of_a_violation_begins_at_the_guilty_step():
 def test_a_refit_without_new_rows_changes_nothing():
     rows, _, _, ends = guilty_trajectories(4, jax.random.key(0))
     nothing = dataclasses.replace(rows, length=jnp.zeros_like(rows.length), mask=jnp.zeros_like(rows.mask))
-    estimator = network.init(
-        jax.random.key(1),
-        features=3,
-        hidden=4,
-        layers=1,
-        decoder=(8,),
-        reads_step=True,
-        initial_mean=network.initial_mean(20),
-        mean_spread=0.6,
-    )
+    estimator = fresh_estimator(layers=1, decoder=(8,), reads_step=True)
     start = optimize.init(estimator)
     fitted, passes = refit.refit(
         start, nothing, trajectories.empty(4, 20, 3, len(ends)), jax.random.key(2),
@@ -256,16 +244,7 @@ def test_a_refit_without_new_rows_changes_nothing():
 def test_weight_decay_shrinks_weights_beside_the_gradient():
     """One step with it and one without: they differ by a share of the weights, and the moments know nothing of it."""
     rows, _, _, ends = guilty_trajectories(4, jax.random.key(0))
-    estimator = network.init(
-        jax.random.key(1),
-        features=3,
-        hidden=4,
-        layers=1,
-        decoder=(8,),
-        reads_step=True,
-        initial_mean=network.initial_mean(20),
-        mean_spread=0.6,
-    )
+    estimator = fresh_estimator(layers=1, decoder=(8,), reads_step=True)
 
     @jax.jit
     def fit(weight_decay):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from traces_jax.host import curves
 from traces_jax.host.report import credits, groups, read
 from traces_jax.host.report.credits import Diagnosis
 from traces_jax.host.report.groups import Group
@@ -170,14 +171,6 @@ def thin(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return np.add.reduceat(steps, starts) / np.diff([*starts, len(steps)]), means
 
 
-def band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """values: [S, I], NaN where a seed has none. Mean and population standard deviation [I] of those that have one."""
-    known = np.isfinite(values)
-    count = np.maximum(known.sum(axis=0), 1)
-    mean = np.where(known.any(axis=0), np.sum(values, axis=0, where=known) / count, np.nan)
-    return mean, np.sqrt(np.sum((values - mean) ** 2, axis=0, where=known) / count)
-
-
 def _curve(own: Sequence[Group], name: str, stem: str) -> Plan | None:
     """A row of the metrics over training."""
     shown = [(place, group) for place, group in enumerate(own) if np.isfinite(group.curve(name)[1]).any()]
@@ -200,7 +193,7 @@ def _curve(own: Sequence[Group], name: str, stem: str) -> Plan | None:
 def _band(axes: "Axes", group: Group, name: str, label: str, place: int) -> None:
     steps, values = group.curve(name)
     steps, values = thin(steps, values)
-    mean, deviation = band(values)
+    mean, deviation = curves.mean_and_deviation(values)
     known = np.isfinite(mean)
     color, line = COLORS[place % len(COLORS)], _LINES[place // len(COLORS) % len(_LINES)]
     axes.plot(steps[known], mean[known], line, color=color, label=label)
@@ -242,7 +235,11 @@ def _uncertainty(own: Sequence[Group], stem: str) -> Plan | None:
 def _stages(own: Sequence[Group], stem: str) -> Plan | None:
     """Where the time of an iteration goes."""
     names = sorted({name for group in own for lane in group.lanes for name in lane.rows if name.startswith(read.STAGE)})
-    seconds = {(group.name, name): band(group.curve(name)[1].reshape(-1, 1))[0] for group in own for name in names}
+    seconds = {
+        (group.name, name): curves.mean_and_deviation(group.curve(name)[1].reshape(-1, 1))[0]
+        for group in own
+        for name in names
+    }
     shown = [group.name for group in own if any(np.isfinite(seconds[group.name, name]).any() for name in names)]
     if not shown:
         return None
@@ -392,7 +389,7 @@ def _draw_where_none(axes: "Axes", diagnosis: Diagnosis, title: str) -> None:
 
 
 def _draw_windows(axes: "Axes", diagnosis: Diagnosis, title: str) -> None:
-    mean, deviation = band(diagnosis.windows)
+    mean, deviation = curves.mean_and_deviation(diagnosis.windows)
     axes.plot(credits.OFFSETS, mean, color=COLORS[2])
     axes.fill_between(credits.OFFSETS, mean - deviation, mean + deviation, color=COLORS[2], alpha=0.2, linewidth=0)
     axes.axhline(1.0, color=INK, linestyle="--", linewidth=1)
