@@ -105,7 +105,7 @@ def test_true_costs_reach_nobody_but_the_labeler():
             # What is above the limit of 3 stays there, however much more it becomes.
             truth = dataclasses.replace(truth, cost=jnp.where(change & (total > 3.0), 10.0 * truth.cost, truth.cost))
             excess = jnp.sum(total > 3.0)
-            state, _ = learner.learn(config, state, transitions, truth, index)
+            state, _ = learner.learn(config, state, transitions, truth, index, jnp.uint32(0))
         return state, excess
 
     (plain, excess), (changed, _) = learned(state, False), learned(state, True)
@@ -122,7 +122,7 @@ def first_learning(config, index):
     learner = dataclasses.replace(built.program.learner, environments=type(built.program.learner.environments)())
     state = jax.tree.map(lambda leaf: leaf[0], built.program.init())
     _, transitions, truth = learner.collect(config, state, 0)
-    after, row = jax.jit(learner.learn)(config, state, transitions, truth, index)
+    after, row = jax.jit(learner.learn)(config, state, transitions, truth, index, jnp.uint32(0))
     return state, transitions, after, row
 
 

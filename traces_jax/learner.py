@@ -121,11 +121,9 @@ class Learner:
         self, config: Config, state: LearnerState, index: jax.Array
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """One iteration of one lane. index: [] the same for all lanes. Returns the new state and a row of scalars."""
-        index, begin = self._time(index)
+        index, began = self._time(index)
         state, transitions, truth = self.collect(config, state, index)
-        cost, end = self._time(truth.cost)
-        state, row = self.learn(config, state, transitions, dataclasses.replace(truth, cost=cost), index)
-        return state, {**row, **self._stages(collect=(begin, end))}
+        return self.learn(config, state, transitions, truth, index, began)
 
     def collect(
         self, config: Config, state: LearnerState, index: jax.Array | int
@@ -153,9 +151,13 @@ class Learner:
         transitions: rollout.Transitions,
         truth: rollout.Truth,
         index: jax.Array,
+        began: jax.Array,
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
-        """Costs, multiplier, advantages, policy; then the statistics that the next iteration acts with."""
-        cost, begin = self._time(truth.cost)
+        """Costs, multiplier, advantages, policy; then the statistics that the next iteration acts with.
+
+        began: [] when the rollout began, as `clock` tells it.
+        """
+        cost, collected = self._time(truth.cost)
         truth = dataclasses.replace(truth, cost=cost)
         window = episodes.push(state.window, truth.ended, returns=truth.episode_return, costs=truth.episode_cost)
         window_means = episodes.means(window)
@@ -201,7 +203,7 @@ class Learner:
             "ppo/actor_lr": jnp.asarray(actor_lr, jnp.float32),
             **update_scalars,
             **source_row,
-            **self._stages(judge=(begin, judged), update=(judged, updated)),
+            **self._stages(collect=(began, collected), judge=(collected, judged), update=(judged, updated)),
             "finite": finite.astype(jnp.float32),
         }
         return dataclasses.replace(
