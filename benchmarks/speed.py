@@ -191,7 +191,15 @@ def _refit() -> Row:
     how = dataclasses.replace(settings.refit, passes=1, steps=steps, new_batch=8, stored_batch=24, target_accuracy=2.0)
     fit = jax.jit(
         lambda fitted, new, store: refit.refit(
-            fitted, new, store, jax.random.key(1), refit=how, prepare=lambda x: x, ends=ends, clamp=-7.0
+            fitted,
+            new,
+            jnp.zeros(new.labels.shape),
+            store,
+            jax.random.key(1),
+            refit=how,
+            prepare=lambda x: x,
+            ends=ends,
+            clamp=-7.0,
         )
     )
     given = optimize.init(estimator), rows(20).rows, rows(settings.refit.store)

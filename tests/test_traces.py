@@ -213,8 +213,8 @@ def test_the_credit_of_a_violation_begins_at_the_guilty_step():
     settings = RefitConfig(passes=10, steps=40, new_batch=16, stored_batch=16, target_accuracy=0.999)
     how = {"prepare": lambda inputs: inputs, "ends": ends, "clamp": -7.0}
     empty = trajectories.empty(4, 20, 3, len(ends))
-    fitted, _ = jax.jit(functools.partial(refit.refit, refit=settings, **how))(
-        optimize.init(estimator), rows, empty, jax.random.key(2)
+    fitted, _, _ = jax.jit(functools.partial(refit.refit, refit=settings, **how))(
+        optimize.init(estimator), rows, jnp.zeros(rows.labels.shape), empty, jax.random.key(2)
     )
     fresh, guilty, innocent, _ = guilty_trajectories(100, jax.random.key(3))
     _, mu, sigma = network.apply(fitted.params, jnp.swapaxes(fresh.inputs, 0, 1))
@@ -232,8 +232,8 @@ def test_a_refit_without_new_rows_changes_nothing():
     nothing = dataclasses.replace(rows, length=jnp.zeros_like(rows.length), mask=jnp.zeros_like(rows.mask))
     estimator = fresh_estimator(layers=1, decoder=(8,), reads_step=True)
     start = optimize.init(estimator)
-    fitted, passes = refit.refit(
-        start, nothing, trajectories.empty(4, 20, 3, len(ends)), jax.random.key(2),
+    fitted, _, passes = refit.refit(
+        start, nothing, jnp.zeros(rows.labels.shape), trajectories.empty(4, 20, 3, len(ends)), jax.random.key(2),
         refit=RefitConfig(), prepare=lambda inputs: inputs, ends=ends, clamp=-7.0,
     )  # fmt: skip
     assert int(passes) == 0
@@ -249,9 +249,9 @@ def test_weight_decay_shrinks_weights_beside_the_gradient():
     @jax.jit
     def fit(weight_decay):
         settings = RefitConfig(passes=1, steps=1, lr=0.1, weight_decay=weight_decay)
-        fitted, _ = refit.refit(
-            optimize.init(estimator), rows, trajectories.empty(4, 20, 3, len(ends)), jax.random.key(2),
-            refit=settings, prepare=lambda inputs: inputs, ends=ends, clamp=-7.0,
+        fitted, _, _ = refit.refit(
+            optimize.init(estimator), rows, jnp.zeros(rows.labels.shape), trajectories.empty(4, 20, 3, len(ends)),
+            jax.random.key(2), refit=settings, prepare=lambda inputs: inputs, ends=ends, clamp=-7.0,
         )  # fmt: skip
         return fitted
 

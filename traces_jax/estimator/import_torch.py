@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from traces_jax.estimator import network
+from traces_jax.estimator import gru, network
 
 _DTYPES = {
     "DoubleStorage": "f8",
@@ -78,7 +78,7 @@ def from_state_dict(tensors: Mapping[str, np.ndarray], *, source: str) -> networ
     rest = _Rest(source, dict(tensors))
     inputs = rest.find("gru.weight_ih_l0", rank=2).shape[1]
     hidden = rest.find("gru.weight_hh_l0", rank=2).shape[1]
-    layers: list[network.GruLayer] = []
+    layers: list[gru.GruLayer] = []
     while f"gru.weight_ih_l{len(layers)}" in rest.tensors:
         layers.append(rest.take_gru(f"l{len(layers)}", inputs, hidden))
         inputs = hidden
@@ -127,8 +127,8 @@ class _Rest:
         del self.tensors[name]
         return jnp.asarray(numbers.T)
 
-    def take_gru(self, suffix: str, inputs: int, hidden: int) -> network.GruLayer:
-        return network.GruLayer(
+    def take_gru(self, suffix: str, inputs: int, hidden: int) -> gru.GruLayer:
+        return gru.GruLayer(
             input_kernel=self.take(f"gru.weight_ih_{suffix}", 3 * hidden, inputs),
             hidden_kernel=self.take(f"gru.weight_hh_{suffix}", 3 * hidden, hidden),
             input_bias=self.take(f"gru.bias_ih_{suffix}", 3 * hidden),

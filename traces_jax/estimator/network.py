@@ -12,21 +12,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from traces_jax.estimator import gru
+from traces_jax.estimator.gru import GruLayer
+
 # Beyond these the exponentials of float32 credits are of no use to anyone.
 MU_RANGE = (-20.0, 3.0)
 LOG_SIGMA_RANGE = (-20.0, 2.0)
 # The decoder works on blocks of at least so many rows, and on no more than so many blocks.
 _BLOCK_ROWS, _MOST_BLOCKS = 1024, 32
-
-
-@flax.struct.dataclass
-class GruLayer:
-    """input_kernel: [F, 3H]; hidden_kernel: [H, 3H]; biases: [3H]. Gates in PyTorch's order: reset, update, new."""
-
-    input_kernel: jax.Array
-    hidden_kernel: jax.Array
-    input_bias: jax.Array
-    hidden_bias: jax.Array
 
 
 @flax.struct.dataclass
@@ -110,7 +103,7 @@ def advance(estimator: Estimator, carry: jax.Array, inputs: jax.Array) -> jax.Ar
     chex.assert_shape(carry, (len(estimator.layers), *inputs.shape[:-1], _hidden(estimator)))
     below, states = inputs, []
     for layer, state in zip(estimator.layers, carry, strict=True):
-        below = _gru_step(layer, state, _from_input(layer, below))
+        below = gru.step(layer, state, gru.from_input(layer, below))
         states.append(below)
     return jnp.stack(states)
 
@@ -125,12 +118,11 @@ def encode(estimator: Estimator, inputs: jax.Array, began: jax.Array | None = No
     chex.assert_axis_dimension(inputs, -1, _features(estimator))
     if began is not None:
         chex.assert_shape(began, inputs.shape[:-1])
-        began = began[..., None]
     after = inputs
-    for layer, state in zip(estimator.layers, start(estimator, inputs.shape[1:-1]), strict=True):
-        after = _gru_scan(layer, state, _from_input(layer, after), began)
+    for layer in estimator.layers:
+        after = gru.run(layer, gru.from_input(layer, after), began)
     before = jnp.concatenate([jnp.zeros_like(after[:1]), after[:-1]])
-    return before if began is None else jnp.where(began, 0.0, before), after
+    return before if began is None else jnp.where(began[..., None], 0.0, before), after
 
 
 def decode(estimator: Estimator, before: jax.Array, after: jax.Array, inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -202,38 +194,6 @@ def _hidden(estimator: Estimator) -> int:
 
 def _dense(layer: Dense, inputs: jax.Array) -> jax.Array:
     return inputs @ layer.kernel + layer.bias
-
-
-def _from_input(layer: GruLayer, inputs: jax.Array) -> jax.Array:
-    """The input's part of the gates, [..., F] -> [..., 3H]."""
-    return inputs @ layer.input_kernel + layer.input_bias
-
-
-def _gru_step(layer: GruLayer, state: jax.Array, from_input: jax.Array) -> jax.Array:
-    """state: [..., H]; from_input: [..., 3H]. Returns the new state."""
-    from_state = state @ layer.hidden_kernel + layer.hidden_bias
-    reset_input, update_input, new_input = jnp.split(from_input, 3, axis=-1)
-    reset_state, update_state, new_state = jnp.split(from_state, 3, axis=-1)
-    reset = jax.nn.sigmoid(reset_input + reset_state)
-    update = jax.nn.sigmoid(update_input + update_state)
-    new = jnp.tanh(new_input + reset * new_state)
-    return (1.0 - update) * new + update * state
-
-
-def _gru_scan(layer: GruLayer, state: jax.Array, from_input: jax.Array, began: jax.Array | None) -> jax.Array:
-    """state: [..., H] before the first step; from_input: [T, ..., 3H]; began: [T, ..., 1] where it starts anew.
-
-    Returns all states [T, ..., H].
-    """
-
-    def step(state: jax.Array, now: tuple[jax.Array, jax.Array | None]) -> tuple[jax.Array, jax.Array]:
-        from_input_now, began_now = now
-        if began_now is not None:
-            state = jnp.where(began_now, 0.0, state)
-        state = _gru_step(layer, state, from_input_now)
-        return state, state
-
-    return lax.scan(step, state, (from_input, began))[1]
 
 
 def _fresh_gru(key: jax.Array, inputs: int, hidden: int) -> GruLayer:

@@ -25,8 +25,14 @@ def prefix_log_probability(
     estimator: network.Estimator, rows: Trajectories, *, prepare: Prepare, ends: np.ndarray, clamp: Number
 ) -> jax.Array:
     """What the estimator expects of all prefixes of rows [N], [N, P]: minus the summed mean credits."""
-    _, mu, sigma = network.apply(estimator, _time_major(rows.inputs, prepare))
-    return trajectories.at_prefixes(jnp.cumsum(-credit.clamped_mean(mu, sigma, clamp=clamp), axis=0), rows.length, ends)
+    _, mu, sigma = network.apply(estimator, time_major(rows.inputs, prepare))
+    return expected(mu, sigma, rows.length, ends=ends, clamp=clamp)
+
+
+def expected(mu: jax.Array, sigma: jax.Array, length: jax.Array, *, ends: np.ndarray, clamp: Number) -> jax.Array:
+    """The same from the credits mu, sigma [T, N] of trajectories of length [N], [N, P]."""
+    total = credit.prefix_log_probability(-credit.clamped_mean(mu, sigma, clamp=clamp))
+    return trajectories.at_prefixes(total, length, ends)
 
 
 def sampled_loss(
@@ -39,7 +45,7 @@ def sampled_loss(
     clamp: Number,
 ) -> jax.Array:
     """Cross entropy of the labels of rows [N] under sampled credits. noise: [T, N] standard normal. Returns []."""
-    _, mu, sigma = network.apply(estimator, _time_major(rows.inputs, prepare))
+    _, mu, sigma = network.apply(estimator, time_major(rows.inputs, prepare))
     log_credit = credit.sample(mu, sigma, noise, clamp=clamp)
     log_probability = trajectories.at_prefixes(credit.prefix_log_probability(log_credit), rows.length, ends)
     return credit.cross_entropy(log_probability, rows.labels, rows.mask)
@@ -48,6 +54,7 @@ def sampled_loss(
 def refit(
     fitted: Trained,
     new: Trajectories,
+    log_probability: jax.Array,
     store: Ring,
     key: jax.Array,
     *,
@@ -55,11 +62,12 @@ def refit(
     prepare: Prepare,
     ends: np.ndarray,
     clamp: Number,
-) -> tuple[Trained, jax.Array]:
+) -> tuple[Trained, jax.Array, jax.Array]:
     """Up to `refit.passes` passes of gradient steps; stops after the pass that is right often enough on the new rows.
 
-    Every step mixes rows drawn from `new` with rows drawn from the store. key: consumed. Returns the fitted estimator
-    and the number of passes.
+    Every step mixes rows drawn from `new` with rows drawn from the store. log_probability: [N, P] what the estimator
+    expects of the new rows' prefixes before the refit. key: consumed. Returns the fitted estimator, what it expects of
+    them, and the number of passes.
     """
     loss = functools.partial(sampled_loss, prepare=prepare, ends=ends, clamp=clamp)
 
@@ -84,16 +92,20 @@ def refit(
         return _Pass(
             index=carry.index + 1,
             fitted=fitted,
+            log_probability=log_probability,
             accuracy=credit.scores(log_probability, new.labels, new.mask).accuracy,
         )
 
-    start = _Pass(index=jnp.zeros((), jnp.int32), fitted=fitted, accuracy=jnp.zeros(()))
+    # However right it is already, one pass is made.
+    start = _Pass(
+        index=jnp.zeros((), jnp.int32), fitted=fitted, log_probability=log_probability, accuracy=jnp.zeros(())
+    )
     # Without new rows the accuracy is not a number, and no pass is made.
     there = jnp.any(new.valid)
     end = lax.while_loop(
         lambda carry: there & (carry.index < refit.passes) & (carry.accuracy < refit.target_accuracy), one_pass, start
     )
-    return end.fitted, end.index
+    return end.fitted, end.log_probability, end.index
 
 
 def draw(rows: Trajectories, key: jax.Array, count: int) -> Trajectories:
@@ -109,8 +121,10 @@ def draw(rows: Trajectories, key: jax.Array, count: int) -> Trajectories:
 class _Pass:
     index: jax.Array
     fitted: Trained
+    log_probability: jax.Array
     accuracy: jax.Array
 
 
-def _time_major(inputs: jax.Array, prepare: Prepare) -> jax.Array:
+def time_major(inputs: jax.Array, prepare: Prepare) -> jax.Array:
+    """Raw inputs [N, T, F] as the network reads them, [T, N, F]."""
     return jnp.swapaxes(prepare(inputs), 0, 1)

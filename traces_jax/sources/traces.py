@@ -191,10 +191,11 @@ class Traces:
     def _query(self, config, state, statistics, key):
         """Picks, labels, refits, stores, empties the pool."""
         schedule, ends = self.schedule(config), self._ends(config)
-        estimator, pool = state.fitted.params, state.pool.rows
+        pool = state.pool.rows
         prepare = lambda inputs: self.prepare(config, statistics, inputs)  # noqa: E731
-        how = {"prepare": prepare, "ends": ends, "clamp": config.estimator.clamp}
-        cv = self._uncertainty(config, estimator, pool, prepare)
+        how = {"ends": ends, "clamp": config.estimator.clamp}
+        _, mu, sigma = network.apply(state.fitted.params, refit.time_major(pool.inputs, prepare))
+        cv = self._uncertainty(config, mu, sigma, pool.length)
         eligible = pool.valid & (cv >= config.query.min_cv)
         score = query.mixed(
             jnp.where(eligible, cv, -jnp.inf),
@@ -206,8 +207,19 @@ class Traces:
         noisy = labels.flip(picked.labels, substream(key, Stream.LABEL), config.labels.noise)
         picked = dataclasses.replace(picked, labels=noisy)
 
-        def row_of(estimator: network.Estimator, when: str) -> dict[str, jax.Array]:
-            log_probability = refit.prefix_log_probability(estimator, picked, **how)
+        before = refit.expected(mu, sigma, pool.length, **how)[chosen]
+        fitted, after, passes = refit.refit(
+            state.fitted,
+            picked,
+            before,
+            state.store,
+            substream(key, Stream.REFIT),
+            refit=config.refit,
+            prepare=prepare,
+            **how,
+        )
+
+        def row_of(log_probability: jax.Array, when: str) -> dict[str, jax.Array]:
             scores = credit.scores(log_probability, picked.labels, picked.mask)
             return {
                 f"refit/{when}/loss": credit.cross_entropy(log_probability, picked.labels, picked.mask),
@@ -216,14 +228,13 @@ class Traces:
                 f"refit/{when}/recall": scores.recall,
             }
 
-        fitted, passes = refit.refit(
-            state.fitted, picked, state.store, substream(key, Stream.REFIT), refit=config.refit, **how
-        )
+        # Zero, but not known before the refit has read the store: else XLA would write to a copy, tens of megabytes.
+        written = state.store.written + jnp.minimum(passes, 0)
         whole = lambda rows: episodes.mean_of(rows.labels[:, -1], rows.valid)  # noqa: E731
         low, middle, high = jnp.nanquantile(jnp.where(pool.valid, cv, jnp.nan), jnp.array([0.1, 0.5, 0.9]))
         row = {
-            **row_of(estimator, "before"),
-            **row_of(fitted.params, "after"),
+            **row_of(before, "before"),
+            **row_of(after, "after"),
             "refit/passes": passes.astype(jnp.float32),
             "query/accepted_picked": whole(picked),
             "query/accepted_pool": whole(pool),
@@ -237,7 +248,7 @@ class Traces:
             state,
             fitted=fitted,
             pool=trajectories.clear(state.pool),
-            store=trajectories.push(state.store, picked),
+            store=trajectories.push(dataclasses.replace(state.store, written=written), picked),
             labelled=state.labelled + jnp.sum(picked.valid),
             queries=state.queries + jnp.sum(picked.mask),
         )
@@ -267,9 +278,8 @@ class Traces:
         )
         return rows, cuts
 
-    def _uncertainty(self, config, estimator, rows: Trajectories, prepare) -> jax.Array:
-        """The coefficient of variation of each trajectory's summed cost, [N]."""
-        _, mu, sigma = network.apply(estimator, jnp.swapaxes(prepare(rows.inputs), 0, 1))
+    def _uncertainty(self, config, mu, sigma, length) -> jax.Array:
+        """The coefficient of variation of each trajectory's summed cost, [N]. mu, sigma: [T, N]; length: [N]."""
         if config.estimator.cost == "mean":
             mean, variance = credit.lognormal_mean(mu, sigma), credit.lognormal_variance(mu, sigma)
         else:
@@ -278,7 +288,7 @@ class Traces:
                 credit.clamped_mean(mu, sigma, clamp=clamp),
                 credit.clamped_variance(mu, sigma, clamp=clamp),
             )
-        inside = jnp.arange(mu.shape[0])[:, None] < rows.length
+        inside = jnp.arange(mu.shape[0])[:, None] < length
         return credit.coefficient_of_variation(mean, variance, inside)
 
     def _cost(self, config, mu, sigma, key) -> jax.Array:
