@@ -519,23 +519,32 @@ def _check(field: dataclasses.Field, value: Any, path: str) -> Any:
     return value
 
 
+def check_iterations(config: Config, path: str, steps: int) -> None:
+    """Refuses environment steps, the value of the field at `path`, that are not whole iterations."""
+    per_iteration = config.iteration_steps
+    if steps % per_iteration:
+        raise ConfigError(
+            f"{path}={steps} does not divide into iterations of {per_iteration} steps ({_product(config)}); "
+            f"{max(1, round(steps / per_iteration)) * per_iteration} would be right."
+        )
+
+
+def _product(config: Config) -> str:
+    return f"environment.count * environment.steps = {config.environment.count} * {config.environment.steps}"
+
+
 def _validate_sizes(config: Config) -> None:
     if config.seed + config.seeds > 2**32:
         raise ConfigError(
             f"seed={config.seed} with seeds={config.seeds} is not right: seeds must stay below {2**32}, "
             f"where random keys repeat."
         )
+    check_iterations(config, "steps", config.steps)
     per_iteration = config.iteration_steps
-    product = f"environment.count * environment.steps = {config.environment.count} * {config.environment.steps}"
-    if config.steps % per_iteration:
-        raise ConfigError(
-            f"steps={config.steps} does not divide into iterations of {per_iteration} steps ({product}); "
-            f"{max(1, round(config.steps / per_iteration)) * per_iteration} would be right."
-        )
     if per_iteration % config.ppo.minibatch:
         raise ConfigError(
             f"ppo.minibatch={config.ppo.minibatch} does not divide the {per_iteration} samples of an iteration "
-            f"({product}); {_nearest_divisor(per_iteration, config.ppo.minibatch)} would be right."
+            f"({_product(config)}); {_nearest_divisor(per_iteration, config.ppo.minibatch)} would be right."
         )
     if config.iterations % config.run.chunk:
         raise ConfigError(
