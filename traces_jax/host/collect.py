@@ -250,15 +250,15 @@ def table(kept: Kept, lanes: list[str], task: str) -> rich.table.Table:
 
 def rare_label(accepted: np.ndarray) -> str:
     """A sentence about the label that few of the episodes have, if there is one."""
-    share = accepted.mean()
-    if share < _FEW:
+    accepts, refuses = accepted.mean(), (~accepted).mean()
+    if accepts < _FEW:
         return (
-            f"only {100 * share:.0f} % of the episodes are accepted; lower collect.limits, or more collect.steps to "
+            f"only {100 * accepts:.0f} % of the episodes are accepted; lower collect.limits, or more collect.steps to "
             f"learn to keep them, would give more."
         )
-    if 1 - share < _FEW:
+    if refuses < _FEW:
         return (
-            f"only {100 * (1 - share):.0f} % of the episodes are not accepted; more collect.steps, or higher "
+            f"only {100 * refuses:.0f} % of the episodes are not accepted; more collect.steps, or higher "
             f"collect.limits, would give more."
         )
     return ""
@@ -293,7 +293,8 @@ def _fill(built: build_lib.Built, file: h5py.File, view: progress.Progress, coun
         sound = np.roll(np.flatnonzero(played.sound.T), -number)
         found = sound[choose(played.total_cost.T.ravel()[sound], kept.total_cost, limit=limit, count=missing)]
         episode, lane = np.divmod(found, lanes)
-        _append(file, played, lane, episode)
+        for s, b in zip(lane, episode, strict=True):
+            _append(file, {name: steps[s, : played.length[s, b], b] for name, steps in played.steps.items()})
         news = Kept(
             lane, *(values[lane, episode] for values in (played.total_return, played.total_cost, played.accepted))
         )
@@ -318,15 +319,12 @@ def _new_file(path: pathlib.Path, attributes: dict[str, str]) -> Iterator[h5py.F
             yield file
 
 
-def _append(file: h5py.File, played: Played, lane: np.ndarray, episode: np.ndarray) -> None:
-    """Writes the chosen episodes, of lane [N] and place [N], behind what is there."""
-    for name, steps in played.steps.items():
-        parts = [steps[s, : played.length[s, b], b] for s, b in zip(lane, episode, strict=True)]
-        values = np.concatenate(parts)
+def _append(file: h5py.File, steps: dict[str, np.ndarray]) -> None:
+    """Writes an episode, [T, ...] by name, behind those that are there."""
+    for name, values in steps.items():
         if name not in file:
-            file.create_dataset(
-                name, shape=(0, *values.shape[1:]), dtype=values.dtype, maxshape=(None, *values.shape[1:])
-            )
+            shape = values.shape[1:]
+            file.create_dataset(name, shape=(0, *shape), dtype=values.dtype, maxshape=(None, *shape))
         written = file[name]
         written.resize(len(written) + len(values), axis=0)
         written[len(written) - len(values) :] = values
