@@ -197,9 +197,11 @@ def test_behaviours():
     config = make_config(**{**SETTINGS, "seed": 7, "collect": {**SETTINGS["collect"], "limits": (0.5, 2)}})
     training = collect.training_config(config)
     assert training.method.source == "oracle" and training.steps == 120 and training.run.chunk == 1
+    assert not training.ppo.actor_lr_decay and training.seeds == 1 and not training.sweep
     lanes = collect.behaviours(training)
     assert [(lane.name, lane.seed) for lane in lanes] == [("limit 0.75", 7), ("limit 3", 8), ("no limit", 9)]
     assert [lane.config.lagrange.cost_limit for lane in lanes[:2]] == [0.75, 3.0]
+    assert lanes[2].config.lagrange.cost_limit > 1e6
 
 
 def test_without_a_limit_the_cost_does_not_count():
