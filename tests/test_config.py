@@ -51,7 +51,7 @@ def sentence(tree):
 def test_every_field_is_described_and_guarded(path):
     field = FIELDS[path]
     assert set(field.metadata) == {"right", "check", "traced"}
-    assert field.type in (int, float, bool, str, tuple[int, ...])
+    assert field.type in (int, float, bool, str, tuple[int, ...], tuple[float, ...])
     assert isinstance(field.default, typing.get_origin(field.type) or field.type)
     assert field.metadata["check"](field.default)
     if field.metadata["traced"]:
@@ -91,6 +91,18 @@ def test_numbers_are_checked_for_type_and_range(path):
         (
             {"policy": {"hidden": (64, 0)}},
             "policy.hidden=(64, 0) is not right: it must be a tuple of whole numbers above 0.",
+        ),
+        (
+            {"collect": {"noise": (1.0, -0.5)}},
+            "collect.noise=(1.0, -0.5) is not right: it must be a tuple of one or more finite numbers, none below 0.",
+        ),
+        (
+            {"collect": {"limits": (float("inf"),)}},
+            "collect.limits=(inf,) is not right: it must be a tuple of one or more finite numbers, none below 0.",
+        ),
+        (
+            {"collect": {"limits": ()}},
+            "collect.limits=() is not right: it must be a tuple of one or more finite numbers, none below 0.",
         ),
         (
             {"steps": 50_000},
@@ -237,6 +249,7 @@ CANDIDATES = {
         "never",
     ],
     tuple[int, ...]: [(7,)],
+    tuple[float, ...]: [(0.7, 1)],
 }
 
 

@@ -36,6 +36,17 @@ def test_next_observation_is_the_true_last_one():
     np.testing.assert_array_equal(transitions.reward[:, 1], [0, 1, 0, 1, 0])
 
 
+def test_what_is_watched_is_seen_before_the_reset():
+    task = tasks.make("ProbeDiscount")
+    keys = rollout.environment_keys(jax.random.key(1), 0, 2)
+    quiet = rollout.Player(act=lambda observation, summary, noise: noise)
+    watch = lambda state: {"place": state.pipeline_state.qpos, "done": state.done}  # noqa: E731
+    _, _, truth = rollout.run(task, quiet, start(task, 2), jnp.zeros((5, 2, 1)), keys, watch=watch)
+    assert truth.watched["place"].shape == (5, 2, 1)
+    np.testing.assert_array_equal(truth.watched["place"][:, 1, 0], [1, 2, 1, 2, 1])
+    np.testing.assert_array_equal(truth.watched["done"], truth.ended)
+
+
 def test_termination_and_truncation_are_apart():
     """ProbeDiscount ends for good; ProbeBudget runs out of time."""
     task = tasks.make("ProbeDiscount")

@@ -95,7 +95,8 @@ def test_folder_of_another_config_is_left_alone(tmp_path):
         run.train(make_config(**{**PROBE, "ppo": {"minibatch": 20, "passes": 3}}), tmp_path / "run")
     assert (tmp_path / "run/config.json").read_text() == before
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
-    run.prepare_folder(make_config(**{**PROBE, "run": {"keep": 5}}), tmp_path / "run")  # how it is watched may change
+    # How it is watched may change, and what is collected elsewhere.
+    run.prepare_folder(make_config(**{**PROBE, "run": {"keep": 5}, "collect": {"moments": 3}}), tmp_path / "run")
 
 
 def test_folder_that_is_no_run_is_left_alone(tmp_path):

@@ -78,6 +78,15 @@ def layers(default: tuple[int, ...]) -> Any:
     )
 
 
+def multiples(default: tuple[float, ...]) -> Any:
+    """Static finite numbers of at least zero; there is at least one."""
+    return static(
+        default,
+        "a tuple of one or more finite numbers, none below 0",
+        lambda value: len(value) > 0 and all(type(n) in (int, float) and n >= 0 and math.isfinite(n) for n in value),
+    )
+
+
 @typing.dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def settings(cls: type) -> type:
     """Makes a frozen dataclass whose traced fields and sub-settings are pytree children."""
@@ -265,6 +274,24 @@ class ConstraintConfig:
 
 
 @settings
+class CollectConfig:
+    """The behaviours whose episodes `collect` writes to a file of offline data: policies while they learn.
+
+    They learn with the true cost, one without a limit and one for each of `limits`; every so often each of them plays
+    with every strength of noise. Mixed quality and mixed cost come from there.
+    """
+
+    # Environment steps of each behaviour's training. Enough for the one without a limit to break it often.
+    steps: int = whole(1_000_000)
+    # Cost limits of the others, as multiples of labels.limit: episodes just within it and just beyond teach the most.
+    limits: tuple[float, ...] = multiples((0.5, 1.0, 2.0))
+    # How many times episodes are taken: before any training, which is random behaviour, and evenly until its end.
+    moments: int = whole(8, low=2)
+    # Multiples of the policy's own noise: without any it repeats itself, with more it makes mistakes.
+    noise: tuple[float, ...] = multiples((0.0, 1.0, 2.0))
+
+
+@settings
 class RunConfig:
     """What the host does around the compiled program."""
 
@@ -307,6 +334,7 @@ class Config:
     refit: RefitConfig = RefitConfig()
     constraint: ConstraintConfig = ConstraintConfig()
     run: RunConfig = RunConfig()
+    collect: CollectConfig = CollectConfig()
 
     @property
     def iteration_steps(self) -> int:
@@ -491,23 +519,32 @@ def _check(field: dataclasses.Field, value: Any, path: str) -> Any:
     return value
 
 
+def check_iterations(config: Config, path: str, steps: int) -> None:
+    """Refuses environment steps, the value of the field at `path`, that are not whole iterations."""
+    per_iteration = config.iteration_steps
+    if steps % per_iteration:
+        raise ConfigError(
+            f"{path}={steps} does not divide into iterations of {per_iteration} steps ({_product(config)}); "
+            f"{max(1, round(steps / per_iteration)) * per_iteration} would be right."
+        )
+
+
+def _product(config: Config) -> str:
+    return f"environment.count * environment.steps = {config.environment.count} * {config.environment.steps}"
+
+
 def _validate_sizes(config: Config) -> None:
     if config.seed + config.seeds > 2**32:
         raise ConfigError(
             f"seed={config.seed} with seeds={config.seeds} is not right: seeds must stay below {2**32}, "
             f"where random keys repeat."
         )
+    check_iterations(config, "steps", config.steps)
     per_iteration = config.iteration_steps
-    product = f"environment.count * environment.steps = {config.environment.count} * {config.environment.steps}"
-    if config.steps % per_iteration:
-        raise ConfigError(
-            f"steps={config.steps} does not divide into iterations of {per_iteration} steps ({product}); "
-            f"{max(1, round(config.steps / per_iteration)) * per_iteration} would be right."
-        )
     if per_iteration % config.ppo.minibatch:
         raise ConfigError(
             f"ppo.minibatch={config.ppo.minibatch} does not divide the {per_iteration} samples of an iteration "
-            f"({product}); {_nearest_divisor(per_iteration, config.ppo.minibatch)} would be right."
+            f"({_product(config)}); {_nearest_divisor(per_iteration, config.ppo.minibatch)} would be right."
         )
     if config.iterations % config.run.chunk:
         raise ConfigError(

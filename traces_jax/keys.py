@@ -20,6 +20,7 @@ class Stream(enum.IntEnum):
     REFIT = 9
     CREDIT = 10
     DIAGNOSE = 11
+    COLLECT = 12
 
 
 def stream(key: jax.Array, index: jax.Array | int, name: Stream) -> jax.Array:

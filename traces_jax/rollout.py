@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import flax.struct
 import jax
@@ -49,7 +50,7 @@ class Transitions:
 class Truth:
     """What only oracles, labelers and metrics may see, [T, B].
 
-    The episode sums are valid where an episode ended.
+    The episode sums are valid where an episode ended. watched: what `run` was asked to watch, [T, B, ...].
     """
 
     cost: jax.Array
@@ -58,6 +59,7 @@ class Truth:
     episode_return: jax.Array
     episode_cost: jax.Array
     episode_length: jax.Array
+    watched: Any = None
 
 
 def environment_keys(key: jax.Array, first: jax.Array | int, count: int) -> jax.Array:
@@ -97,8 +99,12 @@ def run(
     runner: RunnerState,
     noise: jax.Array,
     keys: jax.Array,
+    watch: Callable[[State], Any] = lambda _: None,
 ) -> tuple[RunnerState, Transitions, Truth]:
-    """Runs all environments for T steps. noise: [T, B, A]. keys: [B] for resets, consumed. A new memory is zero."""
+    """Runs all environments for T steps. noise: [T, B, A]. keys: [B] for resets, consumed. A new memory is zero.
+
+    watch: what is wanted of the states [B] that steps lead to, before any reset; it comes back in `Truth.watched`.
+    """
 
     def step(runner: RunnerState, inputs: tuple[jax.Array, State]):
         step_noise, fresh = inputs
@@ -127,6 +133,7 @@ def run(
             episode_return=total_return,
             episode_cost=total_cost,
             episode_length=after.info["steps"],
+            watched=watch(after),
         )
         runner = RunnerState(
             environment=where(ended, fresh, after),

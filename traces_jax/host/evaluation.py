@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import rich.console
 import rich.table
-from jax import lax
 
 from traces_jax import rollout, sources
 from traces_jax.config import Config
@@ -69,31 +68,27 @@ def episode(built: build_lib.Built, state: LearnerState) -> Episode:
     """An episode of the first lane's mean policy."""
     program = built.program
     learner = program.learner
+    task = learner.task
 
-    def one_lane(settings: Config, state: LearnerState) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
-        player = learner.player(settings, state)
-
-        def step(runner: rollout.RunnerState, _: None) -> tuple[rollout.RunnerState, tuple[jax.Array, ...]]:
-            quiet = jnp.zeros((1, learner.task.action_size))
-            observation = runner.environment.obs
-            action = player.act(observation, player.summarize(runner.memory), quiet)
-            after = jax.vmap(learner.task.step)(runner.environment, action)
-            memory = player.remember(runner.memory, observation, action)
-            runner = dataclasses.replace(runner, environment=after, memory=memory)
-            seen = (after.pipeline_state.qpos[0], after.done[0], after.info["cost"][0], observation, action)
-            return runner, seen
-
-        start = learner.start(settings, stream(state.key, 0, Stream.EVALUATE)[None])
-        _, (path, done, cost, observation, action) = lax.scan(step, start, None, length=learner.task.horizon)
-        credit = credits(learner, settings, state, observation, action)
-        return path, done, cost, None if credit is None else credit[:, 0]
+    def one_lane(settings: Config, state: LearnerState) -> tuple[rollout.Truth, jax.Array | None]:
+        starts, resets = (stream(state.key, i, Stream.EVALUATE)[None] for i in (0, 1))
+        quiet = jnp.zeros((task.horizon, 1, task.action_size))
+        _, transitions, truth = rollout.run(
+            task,
+            learner.player(settings, state),
+            learner.start(settings, starts),
+            quiet,
+            resets,
+            watch=lambda state: state.pipeline_state.qpos,
+        )
+        return truth, credits(learner, settings, state, transitions.observation, transitions.action)
 
     result = jax.device_get(jax.jit(program.map_lanes(one_lane))(program.settings, state))
-    path, done, cost, credit = jax.tree.map(lambda leaf: np.asarray(leaf)[0], result)
-    length = int(np.argmax(done)) + 1
+    truth, credit = jax.tree.map(lambda leaf: np.asarray(leaf)[0, :, 0], result)
+    length = int(np.argmax(truth.ended)) + 1
     return Episode(
-        qpos=path[:length],
-        cost=cost[:length],
+        qpos=truth.watched[:length],
+        cost=truth.cost[:length],
         credit=None if credit is None else credit[:length],
         limit=float(learner.source.true_limit(built.lanes[0].config)),
     )

@@ -24,8 +24,8 @@ from traces_jax.host import build as build_lib
 from traces_jax.host import checkpoint, errors, evaluation, files, metrics, progress, runtime
 from traces_jax.learner import LearnerState
 
-# Fields that say how a run is watched, not what it computes; they may change when it is resumed.
-_FREE_TO_CHANGE = ("run",)
+# Fields that say how a run is watched or what others collect, not what it computes; they may change when it is resumed.
+_FREE_TO_CHANGE = ("run", "collect")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,42 @@
+"""Collect: python -m traces_jax.collect --config experiments/ant.py --out ant.hdf5 --episodes 1000
+
+Makes a file of offline data where none can be had: trains policies with the true cost under several limits and without
+one, and takes episodes on the way, of every quality and with summed costs on both sides of labels.limit. The group
+`collect` of the settings is the recipe. The layout is DSRL's, one row for each step, episodes one after the other:
+
+  observations, next_observations [N, O]; actions [N, A], as the policy chose them before the task clips; rewards,
+  costs [N]; qpos [N, nq] after the step: float32. terminals [N], the episode ended for good; timeouts [N], the clock
+  ran out: bool. The next observation is the true last one where an episode ended. Attributes of the file: task, config
+  and versions (both JSON).
+"""
+
+import pathlib
+
+from absl import flags
+from ml_collections import config_flags
+
+from traces_jax.host import arrays, cli, errors, experiment, runtime
+
+_CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment file, for instance experiments/ant.py.")
+_OUT = flags.DEFINE_string("out", None, "Output file (.hdf5).")
+_EPISODES = flags.DEFINE_integer("episodes", 1000, "Episodes in the file.")
+
+
+def main() -> int:
+    """The command line."""
+    config = experiment.read(_CONFIG)
+    out = pathlib.Path(arrays.given(_OUT, "data.hdf5"))
+    if _EPISODES.value < 1:
+        raise errors.UserError(f"--episodes={_EPISODES.value} is not right: it must be at least 1.")
+    arrays.check_out(out)
+    runtime.setup()
+
+    from traces_jax.host import collect  # after set-up: nothing may touch JAX's devices before it
+
+    collect.collect(config, out, _EPISODES.value)
+    print(f"saved: {out}")
+    return cli.OK
+
+
+if __name__ == "__main__":
+    cli.run(main)

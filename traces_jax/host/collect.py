@@ -1,0 +1,330 @@
+"""A file of offline data: episodes of policies while they learn, chosen so that summed costs lie on both sides of b.
+
+One compiled program trains all behaviours side by side. It stops now and then to play more episodes than are needed;
+those are kept that fill the ranges of summed cost evenly. No more than one block of them is ever held.
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+import pathlib
+import sys
+from collections.abc import Iterator
+
+import flax.struct
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import rich.console
+import rich.table
+
+from traces_jax import config as config_lib
+from traces_jax import rollout
+from traces_jax.config import Config, Lane
+from traces_jax.feedback import labels
+from traces_jax.host import build as build_lib
+from traces_jax.host import errors, files, progress, runtime
+from traces_jax.keys import Stream, stream
+from traces_jax.learner import Learner, LearnerState
+
+# Episodes that are played for each one that is kept.
+_PLAYED = 3
+# Between the ranges of summed cost, as multiples of labels.limit; two are acceptable.
+_EDGES = np.asarray([0.2, 1.0, 2.0, 4.0])
+# No episode costs that much, and its square is still a float32.
+_NO_LIMIT = 1e9
+# A label with a smaller share of the episodes is worth a word.
+_FEW = 0.1
+# Rows that lie together in the file: whole ones, unlike h5py's own choice, since readers take episodes.
+_ROWS = 1024
+
+
+@flax.struct.dataclass
+class Played:
+    """Episodes of one lane.
+
+    Attributes:
+      steps: the arrays of the file, [T, B, ...]; what follows an episode's end belongs to another.
+      length: [B].
+      total_return: [B].
+      total_cost: [B].
+      accepted: [B] whether the labeler accepts the whole.
+      sound: [B] whether the simulator held.
+    """
+
+    steps: dict[str, jax.Array]
+    length: jax.Array
+    total_return: jax.Array
+    total_cost: jax.Array
+    accepted: jax.Array
+    sound: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Episodes that are played at one moment with one strength of noise.
+
+    Attributes:
+      iteration: finished iterations of training.
+      noise: multiple of the policy's own.
+      due: episodes that are kept in all when this block was chosen from.
+    """
+
+    iteration: int
+    noise: float
+    due: int
+
+
+@flax.struct.dataclass
+class Kept:
+    """What is remembered of the episodes in the file, [N]. lane: who played them."""
+
+    lane: np.ndarray
+    total_return: np.ndarray
+    total_cost: np.ndarray
+    accepted: np.ndarray
+
+
+def collect(config: Config, path: pathlib.Path, count: int) -> Kept:
+    """Trains, plays, writes a file of `count` episodes, and prints what is in it."""
+    training = training_config(config)
+    built = build_lib.build(training, behaviours(training))
+    attributes = {
+        "task": config.task,
+        "config": config_lib.to_json(config),
+        "versions": json.dumps(runtime.describe()["versions"]),
+    }
+    with (
+        _new_file(path, attributes) as file,
+        progress.Progress(training.iterations, training.iteration_steps * len(built.lanes)) as view,
+    ):
+        kept = _fill(built, file, view, count)
+    rich.console.Console().print(table(kept, [lane.name for lane in built.lanes], config.task))
+    if warning := rare_label(kept.accepted):
+        print(warning, file=sys.stderr)
+    return kept
+
+
+def training_config(config: Config) -> Config:
+    """How the behaviours learn."""
+    settings = config.collect
+    config_lib.check_iterations(config, "collect.steps", settings.steps)
+    training = dataclasses.replace(
+        config,
+        steps=settings.steps,
+        seeds=1,
+        sweep="",
+        method=dataclasses.replace(config.method, source="oracle"),
+        # A rate that falls to zero would make the last moments show the same policies.
+        ppo=dataclasses.replace(config.ppo, actor_lr_decay=False),
+        run=dataclasses.replace(config.run, chunk=1),
+    )
+    if settings.moments > training.iterations + 1:
+        raise config_lib.ConfigError(
+            f"collect.moments={settings.moments} is not right: collect.steps={settings.steps} are "
+            f"{training.iterations} iterations, with at most {training.iterations + 1} moments between them."
+        )
+    return training
+
+
+def behaviours(config: Config) -> list[Lane]:
+    """A lane for each limit and one without. Each has its own seed: before training all would play the same."""
+    limits = [multiple * config.labels.limit for multiple in config.collect.limits]
+    constraints = {f"limit {limit:g}": dataclasses.replace(config.lagrange, cost_limit=limit) for limit in limits}
+    constraints["no limit"] = dataclasses.replace(config.lagrange, cost_limit=_NO_LIMIT, initial=0.0)
+    return [
+        Lane(name, config.seed + number, dataclasses.replace(config, lagrange=constraint))
+        for number, (name, constraint) in enumerate(constraints.items())
+    ]
+
+
+def plan(config: Config, lanes: int, count: int) -> tuple[list[Block], int]:
+    """The blocks of a training in their order, and how many episodes each lane plays in each of them."""
+    settings = config.collect
+    moments = [number * config.iterations // (settings.moments - 1) for number in range(settings.moments)]
+    wanted = math.ceil(_PLAYED * count / (len(moments) * len(settings.noise) * lanes))
+    # No more at a time than in training: what fits there fits here.
+    repeats = math.ceil(wanted / config.environment.count)
+    order = [(moment, noise) for moment in moments for noise in settings.noise for _ in range(repeats)]
+    blocks = [
+        Block(iteration, noise, due=count * (number + 1) // len(order))
+        for number, (iteration, noise) in enumerate(order)
+    ]
+    return blocks, math.ceil(wanted / repeats)
+
+
+def choose(costs: np.ndarray, kept: np.ndarray, *, limit: float, count: int) -> np.ndarray:
+    """Which candidates to keep: always one of the range of summed cost that has the fewest episodes so far.
+
+    Args:
+      costs: [N] summed costs of the candidates. In a range the first come first.
+      kept: [M] summed costs of what is kept already.
+      limit: b, which the ranges are laid around.
+      count: how many are wanted.
+
+    Returns:
+      Their indices in rising order; all of them if there are not enough.
+    """
+    ranges = [np.searchsorted(_EDGES * limit, values) for values in (costs, kept)]
+    filled = np.bincount(ranges[1], minlength=len(_EDGES) + 1)
+    waiting = {int(number): np.flatnonzero(ranges[0] == number).tolist() for number in np.unique(ranges[0])}
+    chosen: list[int] = []
+    while waiting and len(chosen) < count:
+        emptiest = min(waiting, key=lambda number: filled[number])
+        chosen.append(waiting[emptiest].pop(0))
+        filled[emptiest] += 1
+        if not waiting[emptiest]:
+            del waiting[emptiest]
+    return np.sort(np.asarray(chosen, int))
+
+
+def play(
+    learner: Learner, settings: Config, state: LearnerState, block: jax.Array, noise: jax.Array, count: int
+) -> Played:
+    """One lane: `count` environments, each until its first episode ends.
+
+    block: [] another has other episodes; noise: [] multiple of the policy's own.
+    """
+    task, environments = learner.task, learner.environments
+    starts, acts, resets = (
+        environments.keys(stream(state.key, 3 * block + part, Stream.COLLECT), count=count) for part in range(3)
+    )
+    _, transitions, truth = rollout.run(
+        task,
+        learner.player(settings, state),
+        learner.start(settings, starts),
+        noise * rollout.noise(acts, task.horizon, task.action_size),
+        resets,
+        watch=lambda state: state.pipeline_state.qpos,
+    )
+    transitions, truth = jax.tree.map(lambda leaf: leaf[:, :count], environments.gather((transitions, truth)))
+    last = jnp.argmax(truth.ended, axis=0)
+    at_end = lambda values: jnp.take_along_axis(values, last[None], axis=0)[0]  # noqa: E731
+    answers = labels.oracle(
+        truth.cost.T,
+        last + 1,
+        at_end(transitions.terminated),
+        limit=settings.labels.limit,
+        ends=np.asarray([task.horizon]),
+        early_end_violates=settings.labels.early_end == "violating",
+    )
+    return Played(
+        steps={
+            "observations": transitions.observation,
+            "next_observations": transitions.next_observation,
+            "actions": transitions.action,
+            "rewards": transitions.reward,
+            "costs": truth.cost,
+            "terminals": transitions.terminated > 0,
+            "timeouts": transitions.truncated > 0,
+            "qpos": truth.watched,
+        },
+        length=last + 1,
+        total_return=at_end(truth.episode_return),
+        total_cost=at_end(truth.episode_cost),
+        accepted=answers[:, -1] > 0,
+        sound=at_end(truth.broken) == 0,
+    )
+
+
+def table(kept: Kept, lanes: list[str], task: str) -> rich.table.Table:
+    """A row for each behaviour and one for all."""
+    view = rich.table.Table(title=f"{task}: episodes in the file; cost and return that 10, 50 and 90 % stay below")
+    view.add_column("")
+    for column in ("episodes", "accepted", "cost", "return"):
+        view.add_column(column, justify="right", no_wrap=True)
+    rows = {name: kept.lane == number for number, name in enumerate(lanes)} | {"all": kept.lane >= 0}
+    for number, (name, own) in enumerate(rows.items()):
+        cells = [str(own.sum())]
+        if own.any():
+            cells.append(f"{100 * kept.accepted[own].mean():.0f} %")
+            for values in (kept.total_cost, kept.total_return):
+                cells.append("  ".join(f"{value:.1f}" for value in np.quantile(values[own], [0.1, 0.5, 0.9])))
+        view.add_row(name, *cells, end_section=number == len(lanes) - 1)
+    return view
+
+
+def rare_label(accepted: np.ndarray) -> str:
+    """A sentence about the label that few of the episodes have, if there is one."""
+    accepts, refuses = accepted.mean(), (~accepted).mean()
+    if accepts < _FEW:
+        return (
+            f"only {100 * accepts:.0f} % of the episodes are accepted; lower collect.limits, or more collect.steps to "
+            f"learn to keep them, would give more."
+        )
+    if refuses < _FEW:
+        return (
+            f"only {100 * refuses:.0f} % of the episodes are not accepted; more collect.steps, or higher "
+            f"collect.limits, would give more."
+        )
+    return ""
+
+
+def _fill(built: build_lib.Built, file: h5py.File, view: progress.Progress, count: int) -> Kept:
+    """Trains, plays and writes."""
+    program, lanes = built.program, len(built.lanes)
+    limit = built.config.labels.limit
+    blocks, size = plan(built.config, lanes, count)
+
+    def one_lane(settings: Config, state: LearnerState, block: jax.Array, noise: jax.Array) -> Played:
+        return play(program.learner, settings, state, block, noise, size)
+
+    compiled = jax.jit(program.map_lanes(one_lane, shared=2))
+    kept = Kept(*(np.zeros(0, kind) for kind in (int, np.float32, np.float32, bool)))
+    state, done = program.init(), 0
+    view.begin(done)
+    for number, block in enumerate(blocks):
+        while done < block.iteration:
+            state, rows = program.chunk(state, done)
+            done += 1
+            rows = jax.device_get(rows)
+            if not np.all(rows["finite"]):
+                raise errors.UserError(f"a policy became non-finite in iteration {done}; try a smaller ppo.actor_lr.")
+            view.update(done, rows)
+        missing = block.due - len(kept.lane)
+        if not missing:
+            continue
+        played = jax.device_get(compiled(program.settings, state, np.int32(number), np.float32(block.noise)))
+        # Lanes in turn, and each block begins with another, so that all have their share of what comes first.
+        sound = np.roll(np.flatnonzero(played.sound.T), -number)
+        found = sound[choose(played.total_cost.T.ravel()[sound], kept.total_cost, limit=limit, count=missing)]
+        episode, lane = np.divmod(found, lanes)
+        for s, b in zip(lane, episode, strict=True):
+            _append(file, {name: steps[s, : played.length[s, b], b] for name, steps in played.steps.items()})
+        news = Kept(
+            lane, *(values[lane, episode] for values in (played.total_return, played.total_cost, played.accepted))
+        )
+        kept = jax.tree.map(lambda old, new: np.concatenate([old, new]), kept, news)
+    if len(kept.lane) < count:
+        raise errors.UserError(
+            f"--episodes={count} is too many: the simulator broke down in all but {len(kept.lane)} of those played."
+        )
+    return kept
+
+
+@contextlib.contextmanager
+def _new_file(path: pathlib.Path, attributes: dict[str, str]) -> Iterator[h5py.File]:
+    """A file that appears when it is complete."""
+    with files.beside(path) as temporary:
+        try:
+            temporary.touch()
+        except OSError as error:
+            raise errors.UserError(f"--out={path} cannot be written: {error.strerror}.") from None
+        with h5py.File(temporary, "w") as file:
+            file.attrs.update(attributes)
+            yield file
+
+
+def _append(file: h5py.File, steps: dict[str, np.ndarray]) -> None:
+    """Writes an episode, [T, ...] by name, behind those that are there."""
+    for name, values in steps.items():
+        if name not in file:
+            shape = values.shape[1:]
+            file.create_dataset(
+                name, shape=(0, *shape), dtype=values.dtype, maxshape=(None, *shape), chunks=(_ROWS, *shape)
+            )
+        written = file[name]
+        written.resize(len(written) + len(values), axis=0)
+        written[len(written) - len(values) :] = values
