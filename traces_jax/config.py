@@ -262,16 +262,21 @@ class RefitConfig:
 
 @settings
 class PretrainConfig:
-    """Fitting the estimator to recorded trajectories before any run. How steps are bounded is in `RefitConfig`."""
+    """Fitting the estimator to recorded trajectories before any run."""
 
     # Most gradient steps.
-    steps: int = whole(2000)
+    steps: int = whole(1000)
     # Trajectories in a gradient step.
     batch: int = whole(32)
     # Rate of the first step; falls linearly to a tenth.
     lr: float = static(3e-3, "a number above 0", lambda value: value > 0 and math.isfinite(value))
+    # Much more than in a refit: a file stays the same, and after some hundred steps what is held out was judged worse
+    # and worse without.
+    weight_decay: float = static(
+        3.0, "a finite number of at least 0", lambda value: value >= 0 and math.isfinite(value)
+    )
     # Gradient steps between two looks at the trajectories that are held out.
-    every: int = whole(100)
+    every: int = whole(50)
     # Share of held-out prefixes judged right at which it ends.
     target_accuracy: float = static(0.97, "a number from 0 to 1", lambda value: 0 <= value <= 1)
     # Share of the trajectories that are held out.

@@ -65,9 +65,7 @@ class Program:
         lanes = jax.vmap(self.learner.init, in_axes=(0, 0, None), out_axes=0)
         init = jax.jit(lanes, out_shardings=self._shardings(_STATE))
         everywhere = NamedSharding(self.grid.mesh, PartitionSpec())
-        return init(
-            self._on_devices(self.settings), self._on_devices(self._keys()), jax.device_put(prior, everywhere)
-        )
+        return init(self._on_devices(self.settings), self._on_devices(self._keys()), jax.device_put(prior, everywhere))
 
     def abstract(self) -> LearnerState:
         """Shapes, types and placement of the state, without making one."""

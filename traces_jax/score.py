@@ -11,7 +11,6 @@ What an estimator thinks of trajectories. It comes from a run folder (--seed cho
 """
 
 import dataclasses
-import functools
 import pathlib
 import sys
 from collections.abc import Callable
@@ -24,7 +23,9 @@ from absl import flags
 from traces_jax.estimator import credit, import_torch, network
 from traces_jax.host import arrays, cli, errors, prior, runtime
 
-_ESTIMATOR = flags.DEFINE_string("estimator", None, "Folder of a run or of pretrain, or state dict saved by PyTorch (.pt).")
+_ESTIMATOR = flags.DEFINE_string(
+    "estimator", None, "Folder of a run or of pretrain, or state dict saved by PyTorch (.pt)."
+)
 _INPUTS = flags.DEFINE_string("inputs", None, "Input file (.npz).")
 # Other commands have these flags too, and tests load them into one process.
 _SEED = flags.DEFINE_integer("seed", None, "Seed of the run. Default: its first.", allow_override=True)
@@ -62,8 +63,7 @@ def load(path: pathlib.Path, seed: int | None) -> Judge:
     """Reads an estimator from a folder of ours or from a file of PyTorch's."""
     if path.is_dir():
         saved = prior.read(path, seed, lambda text: print(text, file=sys.stderr))
-        prepare = functools.partial(saved.source.prepare, saved.config, saved.prior.statistics)
-        return Judge(saved.prior.fitted.params, saved.config.estimator.clamp, prepare)
+        return Judge(saved.prior.fitted.params, saved.config.estimator.clamp, saved.prepare)
     if seed is not None:
         raise errors.UserError(f"--seed={seed} is for run folders; {path} has one estimator.")
     try:

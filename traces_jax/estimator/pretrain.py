@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from traces_jax.config import PretrainConfig, RefitConfig
+from traces_jax.config import PretrainConfig
 from traces_jax.estimator import network
 from traces_jax.estimator import refit as refit_lib
 from traces_jax.feedback.trajectories import Trajectories
@@ -32,7 +32,7 @@ class Program:
 
     Attributes:
       settings: how many, how large, how fast.
-      refit: the bounds of a step.
+      max_grad_norm: of a step.
       prepare: from raw inputs to what the network reads.
       ends: [P] lengths of the prefixes.
       clamp: of the credits.
@@ -40,7 +40,7 @@ class Program:
     """
 
     settings: PretrainConfig
-    refit: RefitConfig
+    max_grad_norm: float
     prepare: refit_lib.Prepare
     ends: np.ndarray
     clamp: float
@@ -89,8 +89,9 @@ class Program:
                     fitted,
                     batch,
                     noise_key,
-                    refit=self.refit,
                     lr=rate,
+                    weight_decay=self.settings.weight_decay,
+                    max_grad_norm=self.max_grad_norm,
                     prepare=self.prepare,
                     ends=self.ends,
                     clamp=self.clamp,

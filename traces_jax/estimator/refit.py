@@ -56,8 +56,9 @@ def step(
     batch: Trajectories,
     key: jax.Array,
     *,
-    refit: RefitConfig,
     lr: Number,
+    weight_decay: Number,
+    max_grad_norm: Number,
     prepare: Prepare,
     ends: np.ndarray,
     clamp: Number,
@@ -65,7 +66,7 @@ def step(
 ) -> tuple[Trained, jax.Array]:
     """One gradient step on a batch; devices along the mapped `axis` bring a batch each and agree on one step.
 
-    key: consumed. refit: its bounds; lr: its rate. Returns the fitted estimator and the loss [] before.
+    key: consumed. Returns the fitted estimator and the loss [] before.
     """
     noise = jax.random.normal(key, (batch.inputs.shape[1], batch.count))
     loss = functools.partial(sampled_loss, prepare=prepare, ends=ends, clamp=clamp)
@@ -73,9 +74,9 @@ def step(
     if axis is not None:
         value, gradient = lax.pmean((value, gradient), axis)
     # Beside the gradient, as in AdamW: in it, Adam would divide the decay by the gradient's size.
-    decayed = jax.tree.map(lambda p: (1.0 - lr * refit.weight_decay) * p, fitted.params)
+    decayed = jax.tree.map(lambda p: (1.0 - lr * weight_decay) * p, fitted.params)
     fitted = dataclasses.replace(fitted, params=decayed)
-    return optimize.step(fitted, gradient, lr=lr, max_grad_norm=refit.max_grad_norm), value
+    return optimize.step(fitted, gradient, lr=lr, max_grad_norm=max_grad_norm), value
 
 
 def refit(
@@ -94,7 +95,15 @@ def refit(
     Every step mixes rows drawn from `new` with rows drawn from the store. key: consumed. Returns the fitted estimator
     and the number of passes.
     """
-    descend = functools.partial(step, refit=refit, lr=refit.lr, prepare=prepare, ends=ends, clamp=clamp)
+    descend = functools.partial(
+        step,
+        lr=refit.lr,
+        weight_decay=refit.weight_decay,
+        max_grad_norm=refit.max_grad_norm,
+        prepare=prepare,
+        ends=ends,
+        clamp=clamp,
+    )
 
     def mixed_step(fitted: Trained, key: jax.Array) -> tuple[Trained, None]:
         new_key, stored_key, noise_key = jax.random.split(key, 3)

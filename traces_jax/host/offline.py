@@ -14,6 +14,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 
 import h5py
+import jax.numpy as jnp
 import numpy as np
 
 from traces_jax.config import LabelsConfig
@@ -75,9 +76,8 @@ class Recording:
             first, length = self.first[chosen[place]], self.length[chosen[place]]
             inputs[place, :length, :split] = _read(self.path, self.file, "observations", first, first + length)
             inputs[place, :length, split:] = _read(self.path, self.file, "actions", first, first + length)
-        return Trajectories(
-            inputs=inputs, length=self.length[chosen], labels=self.labels[chosen], mask=self.mask[chosen]
-        )
+        # Arrays of NumPy's: blocks go to devices in one piece.
+        return Trajectories(inputs, self.length[chosen], self.labels[chosen], self.mask[chosen])  # type: ignore[arg-type]
 
     def costs(self, chosen: np.ndarray) -> np.ndarray:
         """Costs [K, T] of the chosen [K] episodes, not a number after their ends."""
@@ -175,9 +175,9 @@ def _scan(
         said.append(
             np.asarray(
                 labels_lib.oracle(
-                    cost,
-                    length[group],
-                    terminated[group],
+                    jnp.asarray(cost),
+                    jnp.asarray(length[group]),
+                    jnp.asarray(terminated[group]),
                     limit=labels.limit,
                     ends=ends,
                     early_end_violates=labels.early_end == "violating",
@@ -191,9 +191,11 @@ def _scan(
         first=first,
         length=length,
         labels=np.concatenate(said),
-        mask=np.asarray(trajectories.prefix_mask(length, ends)),
+        mask=np.asarray(trajectories.prefix_mask(jnp.asarray(length), ends)),
         statistics=RunningStatistics(
-            count=np.float32(count), mean=mean.astype(np.float32), squares=squares.astype(np.float32)
+            count=jnp.asarray(count, jnp.float32),
+            mean=jnp.asarray(mean, jnp.float32),
+            squares=jnp.asarray(squares, jnp.float32),
         ),
     )
 

@@ -6,9 +6,9 @@ import math
 import pathlib
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import rich.console
 import rich.table
@@ -66,7 +66,7 @@ def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path) -> None:
         recording = _mislead(config, recording, split, key)
         program = pretrain_lib.Program(
             settings=config.pretrain,
-            refit=config.refit,
+            max_grad_norm=config.refit.max_grad_norm,
             prepare=lambda inputs: source.prepare(config, recording.statistics, inputs),
             ends=source.ends(config),
             clamp=config.estimator.clamp,
@@ -82,11 +82,12 @@ def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path) -> None:
             "trajectories": {"fitted": len(split.train), "held_out": len(split.test), "stored": rows.count},
             "steps": fit.steps,
             "seconds": round(seconds, 1),
-            "held_out": {name: None if math.isnan(value) else value for name, value in held_out.items()},
+            # JSON knows no NaN, which is what there is to say of the precision of one who never accepts.
+            "held_out": jax.tree.map(lambda value: value if math.isfinite(value) else None, held_out),
             **runtime.describe(),
         }
         prior.save(out, config, Prior(fit.fitted, recording.statistics, rows), found)
-    rich.console.Console().print(_table(config, held_out, len(split.test), fit.steps, seconds))
+    rich.console.Console().print(_table(config, held_out, len(split.test), fit, seconds))
 
 
 def _split(config: Config, recording: Recording) -> Split:
@@ -110,7 +111,7 @@ def _split(config: Config, recording: Recording) -> Split:
 
 def _mislead(config: Config, recording: Recording, split: Split, key: jax.Array) -> Recording:
     """The wrong labels that labels.noise asks for. Those held out stay right: they are there to tell."""
-    wrong = np.array(labels.flip(recording.labels, stream(key, 0, Stream.LABEL), config.labels.noise))
+    wrong = np.array(labels.flip(jnp.asarray(recording.labels), stream(key, 0, Stream.LABEL), config.labels.noise))
     wrong[split.test] = recording.labels[split.test]
     return dataclasses.replace(recording, labels=wrong)
 
@@ -137,8 +138,9 @@ def _fit(
                     f"the loss became {loss} within {done + settings.every} steps; "
                     f"choose a smaller pretrain.lr than {settings.lr}."
                 )
-            rows, log_probability, _ = _look(program, recording, split, fitted.params)
-            accuracy = float(credit_lib.scores(log_probability, rows.labels, rows.mask).accuracy)
+            log_probability, _ = _look(program, recording, split, fitted.params)
+            mask = recording.mask[split.test]
+            accuracy = _judged(log_probability[mask], recording.labels[split.test][mask])["right"]
             if accuracy > best.accuracy:
                 best = Fit(fitted, accuracy, done + settings.every)
             view.show(done + settings.every, f"loss {loss:.3f}  held-out prefixes right {100 * accuracy:.1f} %")
@@ -164,68 +166,53 @@ def _blocks(
 
 def _look(
     program: pretrain_lib.Program, recording: Recording, split: Split, estimator: network.Estimator
-) -> tuple[Trajectories, np.ndarray, np.ndarray]:
-    """The held-out trajectories without their inputs, their log-probabilities [N, P] and their credits [N, T]."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probabilities [N, P] of the prefixes of the held-out trajectories, and credits [N, T] of their steps."""
     batch = program.settings.batch
     seen = [
         program.look(estimator, recording.rows(split.test[first : first + batch]))
         for first in range(0, len(split.test), batch)
     ]
     log_probability, credit = (np.concatenate(parts) for parts in zip(*seen, strict=True))
-    test = split.test
-    rows = Trajectories(
-        inputs=np.zeros((len(test), 0, recording.features), np.float32),
-        length=recording.length[test],
-        labels=recording.labels[test],
-        mask=recording.mask[test],
-    )
-    return rows, log_probability, credit
+    return log_probability, credit
 
 
 def _held_out(
     program: pretrain_lib.Program, recording: Recording, split: Split, estimator: network.Estimator
-) -> dict[str, float]:
+) -> dict[str, dict[str, float]]:
     """What the estimator makes of trajectories that it was not fitted to: of all prefixes, and of wholes."""
-    rows, log_probability, credit = _look(program, recording, split, estimator)
-    scores = credit_lib.scores(log_probability, rows.labels, rows.mask)
-    cost = recording.costs(split.test)
-    wholes = diagnostics.summarize(rows.labels[:, -1], cost, np.where(np.isnan(cost), np.nan, credit))
-    said, probability = rows.labels[rows.mask], np.exp(log_probability[rows.mask])
+    log_probability, credit = _look(program, recording, split, estimator)
+    said, mask, cost = recording.labels[split.test], recording.mask[split.test], recording.costs(split.test)
+    wholes = diagnostics.summarize(said[:, -1], cost, np.where(np.isnan(cost), np.nan, credit))
     return {
-        "prefixes_right": float(scores.accuracy),
-        "prefixes_precision": float(scores.precision),
-        "prefixes_recall": float(scores.recall),
-        "prefixes_accepted": float(said.mean()),
-        "prefixes_calibration_error": credits.reliability(probability, said).error,
-        "wholes_right": wholes["right"],
-        "wholes_accepted": wholes["accepted"],
-        "wholes_probability": wholes["probability"],
-        "wholes_calibration_error": wholes["calibration_error"],
-        "credit_where_none": wholes["credit_where_none"],
+        "prefixes": _judged(log_probability[mask], said[mask]),
+        "wholes": _judged(log_probability[:, -1], said[:, -1]) | {"credit_where_none": wholes["credit_where_none"]},
     }
 
 
-def _table(config: Config, found: dict[str, float], count: int, steps: int, seconds: float) -> rich.table.Table:
-    title = f"{config.task}: {count} held-out trajectories after {steps} steps, {progress.clock(seconds)}"
+def _judged(log_probability: np.ndarray, said: np.ndarray) -> dict[str, float]:
+    """log_probability, said: [N]. Verdicts against labels; see `diagnostics.summarize` for what the names mean."""
+    scores = credit_lib.scores(jnp.asarray(log_probability), jnp.asarray(said), jnp.ones(said.shape))
+    probability = np.exp(log_probability)
+    return {
+        "right": float(scores.accuracy),
+        "precision": float(scores.precision),
+        "recall": float(scores.recall),
+        "accepted": float(said.mean()),
+        "probability": float(probability.mean()),
+        "calibration_error": credits.reliability(probability, said).error,
+    }
+
+
+def _table(
+    config: Config, found: dict[str, dict[str, float]], count: int, fit: Fit, seconds: float
+) -> rich.table.Table:
+    title = f"{config.task}: {count} held-out trajectories after {fit.steps} steps, {progress.clock(seconds)}"
     view = rich.table.Table("", title=title)
-    for column in ("right", "precision", "recall", "accepted", "estimated", "calibration\nerror", "credit where\nno cost"):
+    for column in found:
         view.add_column(column, justify="right", no_wrap=True)
-    percent = lambda name: f"{100 * found[name]:.1f} %"  # noqa: E731
-    view.add_row(
-        "prefixes",
-        *(percent(f"prefixes_{name}") for name in ("right", "precision", "recall", "accepted")),
-        "",
-        f"{found['prefixes_calibration_error']:.3f}",
-        "",
-    )
-    view.add_row(
-        "wholes",
-        percent("wholes_right"),
-        "",
-        "",
-        percent("wholes_accepted"),
-        percent("wholes_probability"),
-        f"{found['wholes_calibration_error']:.3f}",
-        f"{found['credit_where_none']:.2f}",
-    )
+    for name in found["wholes"]:
+        form = ".2f" if name in ("calibration_error", "credit_where_none") else ".1%"
+        cells = [format(own[name], form) if name in own else "" for own in found.values()]
+        view.add_row(name.replace("_", " "), *cells)
     return view

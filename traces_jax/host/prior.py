@@ -45,6 +45,11 @@ class Saved:
     source: sources.Traces
     prior: Prior
 
+    def prepare(self, inputs: jax.Array) -> jax.Array:
+        """Raw inputs [..., F] as it reads them."""
+        assert self.prior.statistics is not None, "all of ours have them"
+        return self.source.prepare(self.config, self.prior.statistics, inputs)
+
 
 def load(config: Config, task: Task, say: Callable[[str], None]) -> Prior | None:
     """What estimator.init names, checked against the config and its task; None for none."""
@@ -105,8 +110,9 @@ def _from_run(folder: pathlib.Path, seed: int | None, say: Callable[[str], None]
     source = loaded.built.program.learner.source
     if not isinstance(source, sources.Traces):
         raise errors.UserError(f"run {folder} has no estimator: it was trained with method.source=oracle.")
-    state = jax.tree.map(lambda leaf: np.asarray(leaf[0]), dataclasses.replace(loaded.state, key=None))
-    prior = Prior(state.source.fitted, state.normalizers.observation, _oldest_first(state.source.store))
+    known = (loaded.state.source.fitted, loaded.state.normalizers.observation, loaded.state.source.store)
+    fitted, statistics, store = jax.tree.map(lambda leaf: np.asarray(leaf[0]), known)
+    prior = Prior(fitted, statistics, _oldest_first(store))
     return Saved(loaded.built.lanes[0].config, loaded.built.task, source, prior)
 
 

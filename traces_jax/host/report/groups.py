@@ -11,7 +11,8 @@ from traces_jax.host.report import credits, published
 from traces_jax.host.report.read import Lane
 
 METHODS = {"traces": "TraCeS", "oracle": "PPO-Lagrangian"}
-# Fields that say how a run is watched, or what happened before it (estimator.init tells that); lanes that differ in them alone are pooled.
+# Fields that say how a run is watched, or how what estimator.init names came to be; lanes that differ in them alone
+# are pooled.
 _NO_SETTING = r"(task|seed|seeds|sweep|method\.source|run\..*|pretrain\..*)"
 # Fields that a method does not read.
 _UNUSED = {
