@@ -208,6 +208,12 @@ class EstimatorConfig:
     initial_spread: float = static(0.6, "a number above 0 and at most 10", lambda value: 0 < value <= 10)
     # The cost of a step: mean of the clamped credit, mean of the credit without clamp (as released), or a sample.
     cost: str = choice("clamped_mean", "clamped_mean", "mean", "sample")
+    # What a run starts from: nothing, the folder of `pretrain` or of a run, or a state dict saved by PyTorch (.pt).
+    init: str = static(
+        "none",
+        "none, a folder of pretrain or of a run, or a .pt file",
+        lambda value: isinstance(value, str) and value != "",
+    )
 
 
 @settings
@@ -261,6 +267,31 @@ class RefitConfig:
     max_grad_norm: float = positive(1.0)
     # Accuracy on the new labels at which a refit stops.
     target_accuracy: float = fraction(0.975)
+
+
+@settings
+class PretrainConfig:
+    """Fitting the estimator to recorded trajectories before any run."""
+
+    # Most gradient steps.
+    steps: int = whole(1000)
+    # Trajectories in a gradient step.
+    batch: int = whole(32)
+    # Rate of the first step; falls linearly to a tenth.
+    lr: float = static(3e-3, "a number above 0", lambda value: value > 0 and math.isfinite(value))
+    # Much more than in a refit: a file stays the same, and after some hundred steps what is held out was judged worse
+    # and worse without.
+    weight_decay: float = static(
+        3.0, "a finite number of at least 0", lambda value: value >= 0 and math.isfinite(value)
+    )
+    # Gradient steps between two looks at the trajectories that are held out.
+    every: int = whole(50)
+    # Share of held-out prefixes judged right at which it ends.
+    target_accuracy: float = static(0.97, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+    # Share of the trajectories that are held out.
+    test_share: float = static(0.1, "a number above 0 and below 1", lambda value: 0 < value < 1)
+    # Megabytes of trajectories that are in memory at a time. A file may be larger.
+    memory: int = whole(256)
 
 
 @settings
@@ -332,6 +363,7 @@ class Config:
     labels: LabelsConfig = LabelsConfig()
     query: QueryConfig = QueryConfig()
     refit: RefitConfig = RefitConfig()
+    pretrain: PretrainConfig = PretrainConfig()
     constraint: ConstraintConfig = ConstraintConfig()
     run: RunConfig = RunConfig()
     collect: CollectConfig = CollectConfig()
@@ -555,6 +587,11 @@ def _validate_sizes(config: Config) -> None:
         raise ConfigError(
             f"run.checkpoint_every={config.run.checkpoint_every} must be a multiple of run.chunk={config.run.chunk}; "
             f"{max(1, config.run.checkpoint_every // config.run.chunk) * config.run.chunk} would be right."
+        )
+    if config.pretrain.steps % config.pretrain.every:
+        raise ConfigError(
+            f"pretrain.steps={config.pretrain.steps} must be a multiple of pretrain.every={config.pretrain.every}; "
+            f"{max(1, config.pretrain.steps // config.pretrain.every) * config.pretrain.every} would be right."
         )
 
 

@@ -94,22 +94,24 @@ class Learner:
     one_lane_at_a_time: bool
     clock: Clock | None
 
-    def init(self, config: Config, key: jax.Array) -> LearnerState:
-        """A fresh lane. key: the lane's identity; kept, never consumed."""
+    def init(self, config: Config, key: jax.Array, prior: sources.Prior | None = None) -> LearnerState:
+        """A fresh lane. key: the lane's identity; kept, never consumed. prior: what is known of the cost already."""
         observation_size, summary_size = self.task.observation_size, self.source.summary_size(config)
         count = config.environment.count
+        known = prior.statistics if prior is not None else None
         return LearnerState(
             key=key,
             agent=ppo.init(self.modules, stream(key, 0, Stream.INIT), observation_size, summary_size),
             multiplier=lagrange.init(config.lagrange.initial),
             normalizers=Normalizers(
-                observation=normalize.init((observation_size,)),
+                # The estimator reads what it was fitted to, scaled as it was then.
+                observation=known if known is not None else normalize.init((observation_size,)),
                 summary=normalize.init((summary_size,)) if summary_size else None,
                 reward=normalize.init(()),
                 cost=normalize.init(()),
             ),
             window=episodes.init(config.lagrange.window, ("returns", "costs")),
-            source=self.source.init(config, stream(key, 0, Stream.ESTIMATOR)),
+            source=self.source.init(config, stream(key, 0, Stream.ESTIMATOR), prior),
             runner=rollout.start(
                 self.task,
                 rollout.environment_keys(stream(key, 0, Stream.RESET), 0, count),

@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from traces_jax.config import Config, Lane
 from traces_jax.learner import Learner, LearnerState, Spread
+from traces_jax.sources import Prior
 
 _LANE, _ENVIRONMENT = "lane", "environment"
 _BY_LANE = PartitionSpec(_LANE)
@@ -59,10 +60,12 @@ class Program:
     seeds: tuple[int, ...]
     chunk_length: int
 
-    def init(self) -> LearnerState:
-        """Fresh lanes, every leaf [S, ...]."""
-        init = jax.jit(jax.vmap(self.learner.init), out_shardings=self._shardings(_STATE))
-        return init(self._on_devices(self.settings), self._on_devices(self._keys()))
+    def init(self, prior: Prior | None = None) -> LearnerState:
+        """Fresh lanes, every leaf [S, ...]. prior: the estimator that all of them start from."""
+        lanes = jax.vmap(self.learner.init, in_axes=(0, 0, None), out_axes=0)
+        init = jax.jit(lanes, out_shardings=self._shardings(_STATE))
+        everywhere = NamedSharding(self.grid.mesh, PartitionSpec())
+        return init(self._on_devices(self.settings), self._on_devices(self._keys()), jax.device_put(prior, everywhere))
 
     def abstract(self) -> LearnerState:
         """Shapes, types and placement of the state, without making one."""

@@ -1,7 +1,7 @@
 """Score: python -m traces_jax.score --estimator runs/ant --inputs in.npz --out out.npz
 
-What an estimator thinks of trajectories. It comes from a run folder (--seed chooses among its seeds), or from a state
-dict saved by PyTorch (.pt), as the authors of TraCeS publish them.
+What an estimator thinks of trajectories. It comes from a run folder (--seed chooses among its seeds), from a folder of
+`traces_jax.pretrain`, or from a state dict saved by PyTorch (.pt), as the authors of TraCeS publish them.
 
   in.npz   inputs [B, T, F]: for each step the raw observation joined with the action
   out.npz  hidden [B, T, H], the summary after each step; mu, sigma [B, T] of the log-normal credit of each step; mean,
@@ -11,7 +11,6 @@ dict saved by PyTorch (.pt), as the authors of TraCeS publish them.
 """
 
 import dataclasses
-import functools
 import pathlib
 import sys
 from collections.abc import Callable
@@ -21,11 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
-from traces_jax import sources
 from traces_jax.estimator import credit, import_torch, network
-from traces_jax.host import arrays, cli, errors, run, runtime
+from traces_jax.host import arrays, cli, errors, prior, runtime
 
-_ESTIMATOR = flags.DEFINE_string("estimator", None, "Run folder, or state dict saved by PyTorch (.pt).")
+_ESTIMATOR = flags.DEFINE_string(
+    "estimator", None, "Folder of a run or of pretrain, or state dict saved by PyTorch (.pt)."
+)
 _INPUTS = flags.DEFINE_string("inputs", None, "Input file (.npz).")
 # Other commands have these flags too, and tests load them into one process.
 _SEED = flags.DEFINE_integer("seed", None, "Seed of the run. Default: its first.", allow_override=True)
@@ -60,26 +60,16 @@ def score(estimator: network.Estimator, prepared: jax.Array, clamp: jax.Array | 
 
 
 def load(path: pathlib.Path, seed: int | None) -> Judge:
-    """Reads an estimator from a run folder or from a file of PyTorch's."""
+    """Reads an estimator from a folder of ours or from a file of PyTorch's."""
     if path.is_dir():
-        return _from_run(path, seed)
+        saved = prior.read(path, seed, lambda text: print(text, file=sys.stderr))
+        return Judge(saved.prior.fitted.params, saved.config.estimator.clamp, saved.prepare)
     if seed is not None:
         raise errors.UserError(f"--seed={seed} is for run folders; {path} has one estimator.")
     try:
         return Judge(import_torch.estimator(path), CLAMP, lambda inputs: inputs)
     except import_torch.TorchFileError as error:
         raise errors.UserError(f"--estimator={error}") from None
-
-
-def _from_run(folder: pathlib.Path, seed: int | None) -> Judge:
-    loaded = run.load(folder, "latest", seed, lambda text: print(text, file=sys.stderr))
-    source = loaded.built.program.learner.source
-    if not isinstance(source, sources.Traces):
-        raise errors.UserError(f"run {folder} has no estimator: it was trained with method.source=oracle.")
-    config = loaded.built.lanes[0].config
-    state = jax.tree.map(lambda leaf: leaf[0], jax.device_get(loaded.state))
-    prepare = functools.partial(source.prepare, config, state.normalizers.observation)
-    return Judge(state.source.fitted.params, config.estimator.clamp, prepare)
 
 
 def load_inputs(path: pathlib.Path, estimator: network.Estimator) -> np.ndarray:

@@ -25,14 +25,19 @@ def prefix_log_probability(
     estimator: network.Estimator, rows: Trajectories, *, prepare: Prepare, ends: np.ndarray, clamp: Number
 ) -> jax.Array:
     """What the estimator expects of all prefixes of rows [N], [N, P]: minus the summed mean credits."""
+    mean = mean_credit(estimator, rows, prepare=prepare, clamp=clamp)
+    return at_prefixes(mean, rows.length, ends)
+
+
+def at_prefixes(mean: jax.Array, length: jax.Array, ends: np.ndarray) -> jax.Array:
+    """The same from the mean credits [T, N] of trajectories of length [N], [N, P]."""
+    return trajectories.at_prefixes(credit.prefix_log_probability(-mean), length, ends)
+
+
+def mean_credit(estimator: network.Estimator, rows: Trajectories, *, prepare: Prepare, clamp: Number) -> jax.Array:
+    """The mean clamped credit of every step of rows [N], [T, N]; past their ends it means nothing."""
     _, mu, sigma = network.apply(estimator, time_major(rows.inputs, prepare))
-    return expected(mu, sigma, rows.length, ends=ends, clamp=clamp)
-
-
-def expected(mu: jax.Array, sigma: jax.Array, length: jax.Array, *, ends: np.ndarray, clamp: Number) -> jax.Array:
-    """The same from the credits mu, sigma [T, N] of trajectories of length [N], [N, P]."""
-    total = credit.prefix_log_probability(-credit.clamped_mean(mu, sigma, clamp=clamp))
-    return trajectories.at_prefixes(total, length, ends)
+    return credit.clamped_mean(mu, sigma, clamp=clamp)
 
 
 def sampled_loss(
@@ -49,6 +54,34 @@ def sampled_loss(
     log_credit = credit.sample(mu, sigma, noise, clamp=clamp)
     log_probability = trajectories.at_prefixes(credit.prefix_log_probability(log_credit), rows.length, ends)
     return credit.cross_entropy(log_probability, rows.labels, rows.mask)
+
+
+def step(
+    fitted: Trained,
+    batch: Trajectories,
+    key: jax.Array,
+    *,
+    lr: Number,
+    weight_decay: Number,
+    max_grad_norm: Number,
+    prepare: Prepare,
+    ends: np.ndarray,
+    clamp: Number,
+    axis: str | None = None,
+) -> tuple[Trained, jax.Array]:
+    """One gradient step on a batch; devices along the mapped `axis` bring a batch each and agree on one step.
+
+    key: consumed. Returns the fitted estimator and the loss [] before.
+    """
+    noise = jax.random.normal(key, (batch.inputs.shape[1], batch.count))
+    loss = functools.partial(sampled_loss, prepare=prepare, ends=ends, clamp=clamp)
+    value, gradient = jax.value_and_grad(loss)(fitted.params, batch, noise)
+    if axis is not None:
+        value, gradient = lax.pmean((value, gradient), axis)
+    # Beside the gradient, as in AdamW: in it, Adam would divide the decay by the gradient's size.
+    decayed = jax.tree.map(lambda p: (1.0 - lr * weight_decay) * p, fitted.params)
+    fitted = dataclasses.replace(fitted, params=decayed)
+    return optimize.step(fitted, gradient, lr=lr, max_grad_norm=max_grad_norm), value
 
 
 def refit(
@@ -69,25 +102,29 @@ def refit(
     expects of the new rows' prefixes before the refit. key: consumed. Returns the fitted estimator, what it expects of
     them, and the number of passes.
     """
-    loss = functools.partial(sampled_loss, prepare=prepare, ends=ends, clamp=clamp)
+    descend = functools.partial(
+        step,
+        lr=refit.lr,
+        weight_decay=refit.weight_decay,
+        max_grad_norm=refit.max_grad_norm,
+        prepare=prepare,
+        ends=ends,
+        clamp=clamp,
+    )
 
-    def step(fitted: Trained, key: jax.Array) -> tuple[Trained, None]:
+    def mixed_step(fitted: Trained, key: jax.Array) -> tuple[Trained, None]:
         new_key, stored_key, noise_key = jax.random.split(key, 3)
         batch = jax.tree.map(
             lambda a, b: jnp.concatenate([a, b]),
             draw(new, new_key, refit.new_batch),
             draw(store.rows, stored_key, refit.stored_batch),
         )
-        noise = jax.random.normal(noise_key, (batch.inputs.shape[1], batch.count))
-        gradient = jax.grad(loss)(fitted.params, batch, noise)
-        # Beside the gradient, as in AdamW: in it, Adam would divide the decay by the gradient's size.
-        decayed = jax.tree.map(lambda p: (1.0 - refit.lr * refit.weight_decay) * p, fitted.params)
-        fitted = dataclasses.replace(fitted, params=decayed)
-        return optimize.step(fitted, gradient, lr=refit.lr, max_grad_norm=refit.max_grad_norm), None
+        fitted, _ = descend(fitted, batch, noise_key)
+        return fitted, None
 
     def one_pass(carry: _Pass) -> _Pass:
         keys = jax.random.split(jax.random.fold_in(key, carry.index), refit.steps)
-        fitted, _ = lax.scan(step, carry.fitted, keys)
+        fitted, _ = lax.scan(mixed_step, carry.fitted, keys)
         log_probability = prefix_log_probability(fitted.params, new, prepare=prepare, ends=ends, clamp=clamp)
         return _Pass(
             index=carry.index + 1,

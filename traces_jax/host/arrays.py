@@ -3,11 +3,22 @@
 import pathlib
 import zipfile
 import zlib
+from typing import Protocol
 
 import numpy as np
 from absl import flags
 
 from traces_jax.host import errors, files
+
+# What numpy raises for a missing file, a folder, an .npy file, other content, a cut file, pickled objects.
+UNREADABLE = (OSError, TypeError, AttributeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+class HasShape(Protocol):
+    """An array, in memory or in a file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
 
 
 def given(flag: flags.FlagHolder[str | None], example: str) -> str:
@@ -26,30 +37,34 @@ def check_out(path: pathlib.Path) -> None:
 
 def read(path: pathlib.Path, name: str) -> dict[str, np.ndarray]:
     """All arrays of the npz file that the flag `name` gives; its main array has the same name."""
+    if not path.exists():
+        raise errors.UserError(f"--{name}={path} does not exist; give an .npz file with an array {name!r}.")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except FileNotFoundError:
-        raise errors.UserError(f"--{name}={path} does not exist; give an .npz file with an array {name!r}.") from None
-    # What numpy raises for a folder, an .npy file, other content, a cut file, pickled objects.
-    except (OSError, TypeError, AttributeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
+        return load(path)
+    except UNREADABLE:
         raise errors.UserError(f"--{name}={path} is not a readable .npz file; write it with numpy.savez.") from None
 
 
-def numbers(path: pathlib.Path, name: str, array: np.ndarray) -> np.ndarray:
-    """The array as float32, if it holds finite real numbers."""
+def load(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """All arrays of an npz file, which may turn out to be `UNREADABLE`."""
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)
+
+
+def numbers(path: pathlib.Path, name: str, array: np.ndarray, first: int = 0) -> np.ndarray:
+    """The array as float32, if it holds finite real numbers. first: its place in the array of the file."""
     if array.dtype.kind not in "fiu":
         raise errors.UserError(f"{path}: {name} holds {array.dtype.name}; it must hold real numbers.")
     with np.errstate(over="ignore"):
         array = array.astype(np.float32)
     wrong = np.argwhere(~np.isfinite(array))
     if wrong.size:
-        place = ", ".join(str(index) for index in wrong[0])
+        place = ", ".join(str(index) for index in (first + wrong[0][0], *wrong[0][1:]))
         raise errors.UserError(f"{path}: {name}[{place}] is {array[tuple(wrong[0])]}; all numbers must be finite.")
     return array
 
 
-def wrong_shape(path: pathlib.Path, name: str, array: np.ndarray, right: str) -> errors.UserError:
+def wrong_shape(path: pathlib.Path, name: str, array: HasShape, right: str) -> errors.UserError:
     """The error for an array of another shape than `right`."""
     return errors.UserError(f"{path}: {name} has shape {list(array.shape)}; it must be {right}.")
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from typing import Self
 
 import numpy as np
 import rich.console
@@ -10,14 +11,17 @@ import rich.progress
 _COLUMNS = {"return": "episode/return", "cost": "episode/cost", "lambda": "constraint/multiplier"}
 
 
-class Progress:
-    """A live bar on a terminal; plain lines elsewhere, at most one every `period` seconds."""
+class Bar:
+    """A live bar on a terminal; plain lines elsewhere, at most one every `period` seconds.
 
-    def __init__(self, iterations: int, steps_per_iteration: int, period: float = 10.0):
+    what: is counted, one of them. total: how many there are.
+    """
+
+    def __init__(self, what: str, total: int, period: float = 10.0):
         self._console = rich.console.Console()
-        self._iterations = iterations
+        self._what = what
+        self._total = total
         self._first = 0
-        self._steps = steps_per_iteration
         self._period = period
         self._start = time.monotonic()
         self._last_line = -period
@@ -31,9 +35,9 @@ class Progress:
             console=self._console,
             disable=not self._live,
         )
-        self._task = self._bar.add_task("compiling", total=iterations)
+        self._task = self._bar.add_task("compiling", total=total)
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Self:
         self._bar.start()
         if not self._live:
             self.say("compiling")
@@ -47,7 +51,7 @@ class Progress:
         self._bar.stop()
 
     def begin(self, done: int) -> None:
-        """Starts the clock of a run of which `done` iterations were finished earlier."""
+        """Starts the clock of work of which a part was done earlier."""
         self._first = done
         self._start = time.monotonic()
         self._bar.update(self._task, completed=done)
@@ -59,17 +63,31 @@ class Progress:
         else:
             print(text, flush=True)
 
+    def show(self, done: int, text: str) -> None:
+        """How far the work is, and what there is to say of it."""
+        elapsed = self._elapsed()
+        self._bar.update(self._task, completed=done, description=text)
+        if not self._live and (elapsed - self._last_line >= self._period or done == self._total):
+            self._last_line = elapsed
+            left = elapsed / max(1, done - self._first) * (self._total - done)
+            print(f"{self._what} {done}/{self._total}  {text}  {clock(left)} left", flush=True)
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._start
+
+
+class Progress(Bar):
+    """The bar of a training run."""
+
+    def __init__(self, iterations: int, steps_per_iteration: int):
+        super().__init__("iteration", iterations)
+        self._steps = steps_per_iteration
+
     def update(self, done: int, rows: Mapping[str, np.ndarray]) -> None:
         """done: finished iterations. rows: name -> [S, n]; the newest column is shown, mean over lanes."""
-        elapsed = time.monotonic() - self._start
-        rate = (done - self._first) * self._steps / elapsed
+        rate = (done - self._first) * self._steps / self._elapsed()
         numbers = "  ".join(f"{name} {_mean(rows[key][:, -1])}" for name, key in _COLUMNS.items())
-        text = f"{numbers}  {rate:,.0f} steps/s"
-        self._bar.update(self._task, completed=done, description=text)
-        if not self._live and (elapsed - self._last_line >= self._period or done == self._iterations):
-            self._last_line = elapsed
-            left = elapsed / max(1, done - self._first) * (self._iterations - done)
-            print(f"iteration {done}/{self._iterations}  {text}  {clock(left)} left", flush=True)
+        self.show(done, f"{numbers}  {rate:,.0f} steps/s")
 
 
 def _mean(values: np.ndarray) -> str:

@@ -21,11 +21,13 @@ import numpy as np
 from traces_jax import config as config_lib
 from traces_jax.config import Config
 from traces_jax.host import build as build_lib
-from traces_jax.host import checkpoint, errors, evaluation, files, metrics, progress, runtime
+from traces_jax.host import checkpoint, errors, evaluation, files, metrics, prior, progress, runtime
 from traces_jax.learner import LearnerState
+from traces_jax.sources import Prior
 
-# Fields that say how a run is watched or what others collect, not what it computes; they may change when it is resumed.
-_FREE_TO_CHANGE = ("run", "collect")
+# Fields that say how a run is watched, or what happened before it, not what it computes; they may change when it is
+# resumed.
+_FREE_TO_CHANGE = ("run", "collect", "pretrain")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Loaded:
 def train(config: Config, folder: pathlib.Path) -> bool:
     """Runs or resumes, then evaluates. Returns whether the run is complete (and not stopped by Ctrl-C)."""
     built = build_lib.build(config)
+    # Only a run that begins reads it: one that goes on has it in its state, and may outlive the file.
+    start = None if _has_begun(folder) else prior.load(config, built.task, print)
     prepare_folder(config, folder)
     checkpoints = checkpoint.Checkpoints(folder / "checkpoints", keep=config.run.keep)
     best = checkpoint.Checkpoints(folder / "best", keep=1)
@@ -48,16 +52,16 @@ def train(config: Config, folder: pathlib.Path) -> bool:
             progress.Progress(config.iterations, config.iteration_steps * len(built.lanes)) as view,
             _stop_on_signal() as stopped,
         ):
-            return _loop(config, folder, built, checkpoints, best, view, stopped)
+            return _loop(config, folder, built, start, checkpoints, best, view, stopped)
     finally:
         checkpoints.close()
         best.close()
 
 
-def _loop(config: Config, folder, built, checkpoints, best, view, stopped) -> bool:
+def _loop(config: Config, folder, built, start: Prior | None, checkpoints, best, view, stopped) -> bool:
     program, length = built.program, config.run.chunk
     restored = checkpoints.restore_latest(program.abstract(), view.say)
-    done, state = restored if restored else (0, program.init())
+    done, state = restored if restored else (0, program.init(start))
     if done:
         view.say(f"resuming after iteration {done} of {config.iterations}")
     view.begin(done)
@@ -157,6 +161,17 @@ def load_config(folder: pathlib.Path) -> Config:
         raise errors.UserError(f"{folder} is not a run folder: it has no config.json.") from None
     except json.JSONDecodeError as error:
         raise errors.UserError(f"{path} is damaged: {error}.") from None
+
+
+def _has_begun(folder: pathlib.Path) -> bool:
+    """Whether a run has a checkpoint."""
+    if not (folder / "checkpoints").is_dir():
+        return False
+    saved = checkpoint.Checkpoints(folder / "checkpoints", read_only=True)
+    try:
+        return bool(saved.iterations())
+    finally:
+        saved.close()
 
 
 def _first_difference(theirs: dict, ours: dict, path: str = "") -> str:

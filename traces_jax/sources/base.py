@@ -8,8 +8,10 @@ from typing import Any, Protocol
 import flax.struct
 import jax
 
+from traces_jax import optimize
 from traces_jax.config import Config
 from traces_jax.episodes import EpisodeWindow
+from traces_jax.feedback.trajectories import Trajectories
 from traces_jax.normalize import RunningStatistics
 from traces_jax.rollout import Transitions, Truth
 
@@ -27,6 +29,21 @@ class Verdict:
     cost: jax.Array
     measure: jax.Array
     limit: jax.Array
+
+
+@flax.struct.dataclass
+class Prior:
+    """What was learned of the cost before a run.
+
+    Attributes:
+      fitted: the estimator and its optimiser.
+      statistics: of the observations it was fitted to; None if it reads them unscaled and nobody knows.
+      rows: labelled trajectories to start the store with, or None.
+    """
+
+    fitted: optimize.Trained
+    statistics: RunningStatistics | None
+    rows: Trajectories | None
 
 
 class Source(Protocol):
@@ -50,8 +67,8 @@ class Source(Protocol):
         """The part of the state that must stay finite."""
         ...
 
-    def init(self, config: Config, key: jax.Array) -> Any:
-        """The state at the start of a run. key: consumed."""
+    def init(self, config: Config, key: jax.Array, prior: Prior | None) -> Any:
+        """The state at the start of a run. key: consumed. prior: what is known already; None for nothing."""
         ...
 
     def memory(self, config: Config, count: int) -> jax.Array | None:

@@ -21,8 +21,8 @@ class Oracle:
     def learned(self, state):
         return state
 
-    def init(self, config, key):
-        del config, key
+    def init(self, config, key, prior):
+        del config, key, prior
 
     def memory(self, config, count):
         del config, count

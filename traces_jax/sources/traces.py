@@ -91,9 +91,9 @@ class Traces:
     def learned(self, state):
         return state.fitted
 
-    def init(self, config, key):
-        settings, schedule, ends = config.estimator, self.schedule(config), self._ends(config)
-        horizon = self._task.horizon
+    def fresh(self, config: Config, key: jax.Array) -> optimize.Trained:
+        """An estimator that has learned nothing. key: consumed."""
+        settings = config.estimator
         estimator = network.init(
             key,
             features=self._features,
@@ -101,14 +101,23 @@ class Traces:
             layers=settings.depth,
             decoder=settings.decoder,
             reads_step=settings.decoder_reads == "step",
-            initial_mean=network.initial_mean(horizon, settings.initial_probability),
+            initial_mean=network.initial_mean(self._task.horizon, settings.initial_probability),
             mean_spread=settings.initial_spread,
         )
+        return optimize.init(estimator)
+
+    def init(self, config, key, prior):
+        schedule, ends, horizon = self.schedule(config), self.ends(config), self._task.horizon
+        store = trajectories.empty(config.refit.store, horizon, self._features, len(ends))
+        if prior is not None and prior.rows is not None:
+            # A ring takes at most as many at once as it has places; the newest come last.
+            store = trajectories.push(store, jax.tree.map(lambda leaf: leaf[-config.refit.store :], prior.rows))
         return TracesState(
-            fitted=optimize.init(estimator),
+            fitted=self.fresh(config, key) if prior is None else prior.fitted,
             pool=trajectories.empty(schedule.places * schedule.period, horizon, self._features, len(ends)),
-            store=trajectories.empty(config.refit.store, horizon, self._features, len(ends)),
+            store=store,
             judged=episodes.init(config.lagrange.window, ("costs", "probabilities")),
+            # Labels that were there before the run are not the run's: they count neither here nor against its budget.
             labelled=jnp.zeros((), jnp.int32),
             queries=jnp.zeros((), jnp.int32),
         )
@@ -190,10 +199,10 @@ class Traces:
 
     def _query(self, config, state, statistics, key):
         """Picks, labels, refits, stores, empties the pool."""
-        schedule, ends = self.schedule(config), self._ends(config)
+        schedule, ends = self.schedule(config), self.ends(config)
         pool = state.pool.rows
         prepare = lambda inputs: self.prepare(config, statistics, inputs)  # noqa: E731
-        how = {"ends": ends, "clamp": config.estimator.clamp}
+        clamp = config.estimator.clamp
         _, mu, sigma = network.apply(state.fitted.params, refit.time_major(pool.inputs, prepare))
         cv = self._uncertainty(config, mu, sigma, pool.length)
         eligible = pool.valid & (cv >= config.query.min_cv)
@@ -206,8 +215,7 @@ class Traces:
         picked, chosen = query.pick(pool, score, schedule.picks, budget - state.labelled)
         noisy = labels.flip(picked.labels, substream(key, Stream.LABEL), config.labels.noise)
         picked = dataclasses.replace(picked, labels=noisy)
-
-        before = refit.expected(mu, sigma, pool.length, **how)[chosen]
+        before = refit.at_prefixes(credit.clamped_mean(mu, sigma, clamp=clamp), pool.length, ends)[chosen]
         fitted, after, passes = refit.refit(
             state.fitted,
             picked,
@@ -216,7 +224,8 @@ class Traces:
             substream(key, Stream.REFIT),
             refit=config.refit,
             prepare=prepare,
-            **how,
+            ends=ends,
+            clamp=clamp,
         )
 
         def row_of(log_probability: jax.Array, when: str) -> dict[str, jax.Array]:
@@ -260,7 +269,7 @@ class Traces:
 
     def _trajectories(self, config, inputs, transitions, truth) -> tuple[Trajectories, Cuts]:
         """The episodes that ended in a rollout, with the labeler's answers; and where they lie in it."""
-        ends, horizon = self._ends(config), self._task.horizon
+        ends, horizon = self.ends(config), self._task.horizon
         cuts = trajectories.find(truth.ended, truth.episode_length, self.schedule(config).places)
         answers = labels.oracle(
             cuts.take(truth.cost, horizon),
@@ -307,7 +316,8 @@ class Traces:
         clip = config.estimator.action_clip
         return jnp.concatenate([normalize.apply(statistics, observation), jnp.clip(action, -clip, clip)], axis=-1)
 
-    def _ends(self, config) -> np.ndarray:
+    def ends(self, config: Config) -> np.ndarray:
+        """Lengths of the prefixes that are judged, [P]."""
         return trajectories.prefix_ends(self._task.horizon, config.labels.interval, config.labels.terminal_only)
 
 

@@ -11,8 +11,9 @@ from traces_jax.host.report import credits, published
 from traces_jax.host.report.read import Lane
 
 METHODS = {"traces": "TraCeS", "oracle": "PPO-Lagrangian"}
-# Fields that say how often and how a run is watched, or nothing about it; lanes that differ in them alone are pooled.
-_NO_SETTING = r"(task|seed|seeds|sweep|method\.source|run\..*|collect\..*)"
+# Fields that say how a run is watched, or how what estimator.init names came to be; lanes that differ in them alone
+# are pooled.
+_NO_SETTING = r"(task|seed|seeds|sweep|method\.source|(run|collect|pretrain)\..*)"
 # Fields that a method does not read.
 _UNUSED = {
     "oracle": r"(estimator|labels|query|refit|constraint|method)\..*",

@@ -1,0 +1,214 @@
+"""Recorded episodes in DSRL's layout, as labelled trajectories; what learns from them is no business of this file.
+
+An HDF5 file with flat arrays over the steps of all episodes, one episode after the other:
+
+  observations [N, O], actions [N, A], costs [N], terminals [N], timeouts [N]
+
+An episode ends where terminals or timeouts is true. Other arrays are not read. The file is read in pieces: in memory
+stay the episodes' places and labels, and the trajectories that were asked for last.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator
+
+import h5py
+import jax.numpy as jnp
+import numpy as np
+
+from traces_jax.config import LabelsConfig
+from traces_jax.feedback import labels as labels_lib
+from traces_jax.feedback import trajectories
+from traces_jax.feedback.trajectories import Trajectories
+from traces_jax.host import arrays, errors
+from traces_jax.normalize import RunningStatistics
+from traces_jax.tasks import Task
+
+_NEEDED = ("observations", "actions", "costs", "terminals", "timeouts")
+# Steps that are read at a time; an episode that begins among them is read to its end.
+_PIECE = 1 << 14
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """The M whole episodes of an open file.
+
+    Attributes:
+      path: of the file.
+      file: open.
+      horizon: most steps of an episode.
+      first, length: [M] where the episodes lie.
+      labels, mask: [M, P] what the labeler says of their prefixes, and which prefixes there are.
+      statistics: of all observations.
+    """
+
+    path: pathlib.Path
+    file: h5py.File
+    horizon: int
+    first: np.ndarray
+    length: np.ndarray
+    labels: np.ndarray
+    mask: np.ndarray
+    statistics: RunningStatistics
+
+    @property
+    def count(self) -> int:
+        """Episodes."""
+        return len(self.first)
+
+    @property
+    def features(self) -> int:
+        """Numbers of a step: observation and action."""
+        return self.file["observations"].shape[1] + self.file["actions"].shape[1]
+
+    @property
+    def row_bytes(self) -> int:
+        """Memory of one trajectory."""
+        return 4 * self.horizon * self.features
+
+    def rows(self, chosen: np.ndarray) -> Trajectories:
+        """The chosen [K] episodes, in that order."""
+        inputs = np.zeros((len(chosen), self.horizon, self.features), np.float32)
+        split = self.file["observations"].shape[1]
+        # In the order of the file: pieces of it that are packed together are unpacked once.
+        for place in np.argsort(chosen):
+            first, length = self.first[chosen[place]], self.length[chosen[place]]
+            inputs[place, :length, :split] = _read(self.path, self.file, "observations", first, first + length)
+            inputs[place, :length, split:] = _read(self.path, self.file, "actions", first, first + length)
+        # Arrays of NumPy's: blocks go to devices in one piece.
+        return Trajectories(inputs, self.length[chosen], self.labels[chosen], self.mask[chosen])  # type: ignore[arg-type]
+
+    def costs(self, chosen: np.ndarray) -> np.ndarray:
+        """Costs [K, T] of the chosen [K] episodes, not a number after their ends."""
+        result = np.full((len(chosen), self.horizon), np.nan, np.float32)
+        for place in np.argsort(chosen):
+            first, length = self.first[chosen[place]], self.length[chosen[place]]
+            result[place, :length] = _read(self.path, self.file, "costs", first, first + length)
+        return result
+
+
+@contextlib.contextmanager
+def opened(
+    path: pathlib.Path, task: Task, labels: LabelsConfig, ends: np.ndarray, say: Callable[[str], None]
+) -> Iterator[Recording]:
+    """Opens a file, checks all of it against the task, and labels its episodes. ends: [P] lengths of the prefixes."""
+    if not path.is_file():
+        raise errors.UserError(f"--data={path} does not exist; give an HDF5 file in DSRL's layout.")
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise _damaged(path, error) from None
+    with file:
+        _check_shapes(path, file, task)
+        first, length, terminated = _episodes(path, file, task, say)
+        yield _scan(path, file, task, labels, ends, (first, length, terminated))
+
+
+def _check_shapes(path: pathlib.Path, file: h5py.File, task: Task) -> None:
+    for name in _NEEDED:
+        if name not in file or not isinstance(file[name], h5py.Dataset):
+            raise errors.UserError(f"{path} has no array {name!r}; it must hold {', '.join(_NEEDED)}.")
+        if file[name].dtype.kind not in "fiub":
+            raise errors.UserError(f"{path}: {name} holds {file[name].dtype.name}; it must hold real numbers.")
+    steps = file["observations"].shape[:1]
+    widths = {"observations": (task.observation_size,), "actions": (task.action_size,)}
+    for name in _NEEDED:
+        right = (*steps, *widths.get(name, ()))
+        if file[name].shape != right:
+            raise arrays.wrong_shape(path, name, file[name], f"{list(right)} for {task.name}")
+
+
+def _episodes(
+    path: pathlib.Path, file: h5py.File, task: Task, say: Callable[[str], None]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """First step, length, and whether it ended before its time, of each episode: [M] each."""
+    steps = file["terminals"].shape[0]
+    last: list[np.ndarray] = []
+    terminated: list[np.ndarray] = []
+    for begin in range(0, steps, _PIECE):
+        end = min(begin + _PIECE, steps)
+        over, timed_out = (_read(path, file, name, begin, end) > 0 for name in ("terminals", "timeouts"))
+        (ended,) = np.nonzero(over | timed_out)
+        last.append(begin + ended)
+        terminated.append(over[ended])
+    ends = np.concatenate([*last, np.zeros(0, int)]) + 1
+    if not ends.size:
+        raise errors.UserError(f"{path} has no end of an episode: terminals and timeouts are false everywhere.")
+    first = np.concatenate([[0], ends[:-1]])
+    length = ends - first
+    if length.max() > task.horizon:
+        longest = int(np.argmax(length > task.horizon))
+        raise errors.UserError(
+            f"{path}: the episode from step {first[longest]} on has {length[longest]} steps; "
+            f"{task.name} has at most {task.horizon}."
+        )
+    if ends[-1] < steps:
+        say(f"{path}: the last {steps - ends[-1]} steps have no end of an episode and are left out")
+    return first, length.astype(np.int32), np.concatenate(terminated)
+
+
+def _scan(
+    path: pathlib.Path,
+    file: h5py.File,
+    task: Task,
+    labels: LabelsConfig,
+    ends: np.ndarray,
+    episodes: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> Recording:
+    """Reads everything once: all numbers are finite, labels, statistics."""
+    first, length, terminated = episodes
+    said: list[np.ndarray] = []
+    # In float64, because sums over a whole file lose digits that float32 does not have.
+    count, mean, squares = 0, np.zeros(task.observation_size), np.zeros(task.observation_size)
+    for group in np.split(np.arange(len(first)), np.flatnonzero(np.diff(first // _PIECE)) + 1):
+        begin, end = first[group[0]], first[group[-1]] + length[group[-1]]
+        observation = _read(path, file, "observations", begin, end).astype(np.float64)
+        _read(path, file, "actions", begin, end)
+        new_mean, total = observation.mean(axis=0), count + len(observation)
+        delta = new_mean - mean
+        squares += np.square(observation - new_mean).sum(axis=0) + np.square(delta) * count * len(observation) / total
+        mean += delta * len(observation) / total
+        count = total
+        cost = np.zeros((len(group), task.horizon), np.float32)
+        cost[np.arange(task.horizon) < length[group, None]] = _read(path, file, "costs", begin, end)
+        said.append(
+            np.asarray(
+                labels_lib.oracle(
+                    jnp.asarray(cost),
+                    jnp.asarray(length[group]),
+                    jnp.asarray(terminated[group]),
+                    limit=labels.limit,
+                    ends=ends,
+                    early_end_violates=labels.early_end == "violating",
+                )
+            )
+        )
+    return Recording(
+        path=path,
+        file=file,
+        horizon=task.horizon,
+        first=first,
+        length=length,
+        labels=np.concatenate(said),
+        mask=np.asarray(trajectories.prefix_mask(jnp.asarray(length), ends)),
+        statistics=RunningStatistics(
+            count=jnp.asarray(count, jnp.float32),
+            mean=jnp.asarray(mean, jnp.float32),
+            squares=jnp.asarray(squares, jnp.float32),
+        ),
+    )
+
+
+def _read(path: pathlib.Path, file: h5py.File, name: str, begin: int, end: int) -> np.ndarray:
+    """Some steps of an array as finite float32."""
+    try:
+        values = file[name][begin:end]
+    except (OSError, RuntimeError, ValueError) as error:
+        raise _damaged(path, error) from None
+    return arrays.numbers(path, name, values.astype(np.uint8) if values.dtype.kind == "b" else values, begin)
+
+
+def _damaged(path: pathlib.Path, error: Exception) -> errors.UserError:
+    reason = " ".join(str(error).split())[:160]
+    return errors.UserError(f"--data={path} is not a whole HDF5 file ({reason}); give one in DSRL's layout.")

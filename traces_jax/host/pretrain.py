@@ -1,0 +1,218 @@
+"""Fits an estimator to recorded trajectories, says how well it judges others, and saves it for runs to start from."""
+
+import dataclasses
+import itertools
+import math
+import pathlib
+import time
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import rich.console
+import rich.table
+
+from traces_jax import sources
+from traces_jax.config import Config
+from traces_jax.estimator import credit as credit_lib
+from traces_jax.estimator import network
+from traces_jax.estimator import pretrain as pretrain_lib
+from traces_jax.feedback import labels
+from traces_jax.feedback.trajectories import Trajectories
+from traces_jax.host import build as build_lib
+from traces_jax.host import diagnostics, errors, offline, prior, progress, runtime
+from traces_jax.host.offline import Recording
+from traces_jax.host.report import credits
+from traces_jax.keys import Stream, stream
+from traces_jax.optimize import Trained
+from traces_jax.sources import Prior
+
+# A block is there twice for a moment: as it was read, and on the devices.
+_COPIES = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """Which episodes are fitted to and which are held out, in random order."""
+
+    train: np.ndarray
+    test: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """The estimator that judged most of the held-out prefixes right, and after how many steps."""
+
+    fitted: Trained
+    accuracy: float
+    steps: int
+
+
+def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path) -> None:
+    """Reads the file, fits a fresh estimator, prints how good it is, writes the folder `out`.
+
+    Whatever estimator.init says: it may well name the folder that is to be made.
+    """
+    prior.check_out(out)
+    if config.method.source == "oracle":
+        raise errors.UserError("method.source=oracle is not right: it learns no estimator; traces would be right.")
+    began = time.monotonic()
+    task = build_lib.make_task(config, build_lib.choose_physics(config.physics, jax.default_backend()))
+    source = sources.Traces(task)
+    with offline.opened(data, task, config.labels, source.ends(config), print) as recording:
+        split = _split(config, recording)
+        key = jax.random.key(config.seed)
+        recording = _mislead(config, recording, split, key)
+        program = pretrain_lib.Program(
+            settings=config.pretrain,
+            max_grad_norm=config.refit.max_grad_norm,
+            prepare=lambda inputs: source.prepare(config, recording.statistics, inputs),
+            ends=source.ends(config),
+            clamp=config.estimator.clamp,
+            devices=jax.devices(),
+        )
+        print(f"{data}: {recording.count} episodes, {recording.length.sum():,} steps, {len(split.test)} held out")
+        fit = _fit(config, program, recording, split, source.fresh(config, stream(key, 0, Stream.ESTIMATOR)), key)
+        seconds = time.monotonic() - began
+        held_out = _held_out(program, recording, split, fit.fitted.params)
+        rows = recording.rows(split.train[: config.refit.store])
+        found = {
+            "data": str(data),
+            "trajectories": {"fitted": len(split.train), "held_out": len(split.test), "stored": rows.count},
+            "steps": fit.steps,
+            "seconds": round(seconds, 1),
+            # JSON knows no NaN, which is what there is to say of the precision of one who never accepts.
+            "held_out": jax.tree.map(lambda value: value if math.isfinite(value) else None, held_out),
+            **runtime.describe(),
+        }
+        prior.save(out, config, Prior(fit.fitted, recording.statistics, rows), found)
+    rich.console.Console().print(_table(config, held_out, len(split.test), fit, seconds))
+
+
+def _split(config: Config, recording: Recording) -> Split:
+    """Holds out a share, and sees to it that there is something to learn from the rest."""
+    if recording.count < 2:
+        raise errors.UserError(
+            f"{recording.path} has {recording.count} episode; at least 2 are needed, one of them to be held out."
+        )
+    order = np.random.default_rng(config.seed).permutation(recording.count)
+    held_out = min(max(1, round(config.pretrain.test_share * recording.count)), recording.count - 1)
+    split = Split(train=order[held_out:], test=order[:held_out])
+    said = recording.labels[split.train][recording.mask[split.train]]
+    if said.min() == said.max():
+        kind = "acceptable" if said.min() else "violating"
+        raise errors.UserError(
+            f"{recording.path}: all {said.size} labels to learn from say {kind} with "
+            f"labels.limit={config.labels.limit}; there must be some of both kinds."
+        )
+    return split
+
+
+def _mislead(config: Config, recording: Recording, split: Split, key: jax.Array) -> Recording:
+    """The wrong labels that labels.noise asks for. Those held out stay right: they are there to tell."""
+    wrong = np.array(labels.flip(jnp.asarray(recording.labels), stream(key, 0, Stream.LABEL), config.labels.noise))
+    wrong[split.test] = recording.labels[split.test]
+    return dataclasses.replace(recording, labels=wrong)
+
+
+def _fit(
+    config: Config,
+    program: pretrain_lib.Program,
+    recording: Recording,
+    split: Split,
+    fitted: Trained,
+    key: jax.Array,
+) -> Fit:
+    settings = config.pretrain
+    # The held-out trajectories also decide when it ends and what is kept. That is a choice among few, but what is said
+    # of them is a little better than what can be expected of others.
+    best = Fit(fitted, -1.0, 0)
+    with progress.Bar("step", settings.steps) as view:
+        view.begin(0)
+        blocks = _blocks(config, program, recording, split)
+        for done in range(0, settings.steps, settings.every):
+            fitted, loss = program.advance(fitted, next(blocks), key, done)
+            if not np.isfinite(loss):
+                raise errors.UserError(
+                    f"the loss became {loss} within {done + settings.every} steps; "
+                    f"choose a smaller pretrain.lr than {settings.lr}."
+                )
+            log_probability, _ = _look(program, recording, split, fitted.params)
+            mask = recording.mask[split.test]
+            accuracy = _judged(log_probability[mask], recording.labels[split.test][mask])["right"]
+            if accuracy > best.accuracy:
+                best = Fit(fitted, accuracy, done + settings.every)
+            view.show(done + settings.every, f"loss {loss:.3f}  held-out prefixes right {100 * accuracy:.1f} %")
+            if accuracy >= settings.target_accuracy:
+                break
+    return best
+
+
+def _blocks(
+    config: Config, program: pretrain_lib.Program, recording: Recording, split: Split
+) -> Iterator[Trajectories]:
+    """Endless blocks of training trajectories on the devices. One that holds all of them is read once."""
+    most = max(1, int(config.pretrain.memory * 1e6) // (_COPIES * recording.row_bytes))
+    count = -(-len(split.train) // most)
+    size = -(-len(split.train) // count)
+    if count == 1:
+        yield from itertools.repeat(program.place(recording.rows(split.train), size))
+    random = np.random.default_rng(config.seed)
+    while True:
+        for chosen in np.array_split(random.permutation(split.train), count):
+            yield program.place(recording.rows(chosen), size)
+
+
+def _look(
+    program: pretrain_lib.Program, recording: Recording, split: Split, estimator: network.Estimator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probabilities [N, P] of the prefixes of the held-out trajectories, and credits [N, T] of their steps."""
+    batch = program.settings.batch
+    seen = [
+        program.look(estimator, recording.rows(split.test[first : first + batch]))
+        for first in range(0, len(split.test), batch)
+    ]
+    log_probability, credit = (np.concatenate(parts) for parts in zip(*seen, strict=True))
+    return log_probability, credit
+
+
+def _held_out(
+    program: pretrain_lib.Program, recording: Recording, split: Split, estimator: network.Estimator
+) -> dict[str, dict[str, float]]:
+    """What the estimator makes of trajectories that it was not fitted to: of all prefixes, and of wholes."""
+    log_probability, credit = _look(program, recording, split, estimator)
+    said, mask, cost = recording.labels[split.test], recording.mask[split.test], recording.costs(split.test)
+    wholes = diagnostics.summarize(said[:, -1], cost, np.where(np.isnan(cost), np.nan, credit))
+    return {
+        "prefixes": _judged(log_probability[mask], said[mask]),
+        "wholes": _judged(log_probability[:, -1], said[:, -1]) | {"credit_where_none": wholes["credit_where_none"]},
+    }
+
+
+def _judged(log_probability: np.ndarray, said: np.ndarray) -> dict[str, float]:
+    """log_probability, said: [N]. Verdicts against labels; see `diagnostics.summarize` for what the names mean."""
+    scores = credit_lib.scores(jnp.asarray(log_probability), jnp.asarray(said), jnp.ones(said.shape))
+    probability = np.exp(log_probability)
+    return {
+        "right": float(scores.accuracy),
+        "precision": float(scores.precision),
+        "recall": float(scores.recall),
+        "accepted": float(said.mean()),
+        "probability": float(probability.mean()),
+        "calibration_error": credits.reliability(probability, said).error,
+    }
+
+
+def _table(
+    config: Config, found: dict[str, dict[str, float]], count: int, fit: Fit, seconds: float
+) -> rich.table.Table:
+    title = f"{config.task}: {count} held-out trajectories after {fit.steps} steps, {progress.clock(seconds)}"
+    view = rich.table.Table("", title=title)
+    for column in found:
+        view.add_column(column, justify="right", no_wrap=True)
+    for name in found["wholes"]:
+        form = ".2f" if name in ("calibration_error", "credit_where_none") else ".1%"
+        cells = [format(own[name], form) if name in own else "" for own in found.values()]
+        view.add_row(name.replace("_", " "), *cells)
+    return view

@@ -1,0 +1,226 @@
+"""Estimators in files: what `pretrain` leaves behind, and what a run may start from.
+
+A folder of `pretrain`:
+
+  estimator.json  the config it was fitted with, how well it judges trajectories it was not fitted to, versions
+  estimator.npz   weights, the optimiser's moments, statistics of observations
+  store.npz       labelled trajectories to start a run's store with
+"""
+
+import dataclasses
+import functools
+import json
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from traces_jax import config as config_lib
+from traces_jax import normalize, optimize, sources
+from traces_jax.config import Config
+from traces_jax.estimator import import_torch
+from traces_jax.feedback.trajectories import Ring, Trajectories
+from traces_jax.host import arrays, errors, files
+from traces_jax.host import build as build_lib
+from traces_jax.sources import Prior
+from traces_jax.tasks import Task
+
+DESCRIPTION = "estimator.json"
+_RIGHT = "none, a folder of pretrain or of a run, or a .pt file would be right"
+# What an estimator was fitted with, so that it is of no use where these differ.
+_FITTED_WITH = {
+    "estimator": ("hidden", "depth", "decoder", "decoder_reads", "normalize_inputs", "action_clip"),
+    "labels": ("limit", "interval", "terminal_only", "early_end"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """An estimator of ours with its config. prior: arrays of NumPy's, which no device has yet."""
+
+    config: Config
+    task: Task
+    source: sources.Traces
+    prior: Prior
+
+    def prepare(self, inputs: jax.Array) -> jax.Array:
+        """Raw inputs [..., F] as it reads them."""
+        assert self.prior.statistics is not None, "all of ours have them"
+        return self.source.prepare(self.config, self.prior.statistics, inputs)
+
+
+def load(config: Config, task: Task, say: Callable[[str], None]) -> Prior | None:
+    """What estimator.init names, checked against the config and its task; None for none."""
+    name = config.estimator.init
+    if name == "none":
+        return None
+    path = pathlib.Path(name)
+    if config.method.source == "oracle":
+        raise errors.UserError(
+            f"estimator.init={name} is not right with method.source=oracle, which has no estimator; "
+            f"none would be right."
+        )
+    if path.is_dir():
+        saved = read(path, None, say)
+        _check(path, saved, config, task, say)
+        return saved.prior
+    if not path.exists():
+        raise errors.UserError(f"estimator.init={name} does not exist; {_RIGHT}.")
+    return _from_torch(path, config, task)
+
+
+def read(folder: pathlib.Path, seed: int | None, say: Callable[[str], None]) -> Saved:
+    """The estimator in a folder of `pretrain`, or of a run: of the seed given, or its first."""
+    if not (folder / DESCRIPTION).exists():
+        return _from_run(folder, seed, say)
+    if seed is not None:
+        raise errors.UserError(f"--seed={seed} is for run folders; {folder} has one estimator.")
+    config = _described(folder)
+    task = build_lib.make_task(config, build_lib.choose_physics("auto", jax.default_backend()))
+    source = sources.Traces(task)
+    fitted = jax.eval_shape(functools.partial(source.fresh, config), jax.random.key(0))
+    statistics = jax.eval_shape(lambda: normalize.init((task.observation_size,)))
+    found = _unnamed(folder / "estimator.npz", {"fitted": fitted, "statistics": statistics})
+    rows = _rows(folder / "store.npz", task, len(source.ends(config)))
+    return Saved(config, task, source, Prior(found["fitted"], found["statistics"], rows))
+
+
+def save(folder: pathlib.Path, config: Config, prior: Prior, found: Mapping[str, Any]) -> None:
+    """Writes a folder of `pretrain`, whole or not at all. found: more for its description."""
+    description = {"kind": "traces", "task": config.task, **found, "config": config_lib.to_dict(config)}
+    fitted = jax.device_get({"fitted": prior.fitted, "statistics": prior.statistics})
+    with files.folder_beside(folder) as new:
+        files.write_text(new / DESCRIPTION, json.dumps(description, indent=2) + "\n")
+        files.write_arrays(new / "estimator.npz", **_named(fitted))
+        files.write_arrays(new / "store.npz", **_named(prior.rows))
+
+
+def check_out(folder: pathlib.Path) -> None:
+    """Refuses a folder that holds something else, before any work is done for it."""
+    if folder.exists() and not (folder / DESCRIPTION).exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise errors.UserError(f"--out={folder} exists and is no estimator; choose another folder.")
+
+
+def _from_run(folder: pathlib.Path, seed: int | None, say: Callable[[str], None]) -> Saved:
+    from traces_jax.host import run  # runs start from what this file reads, and this file reads runs
+
+    loaded = run.load(folder, "latest", seed, say)
+    source = loaded.built.program.learner.source
+    if not isinstance(source, sources.Traces):
+        raise errors.UserError(f"run {folder} has no estimator: it was trained with method.source=oracle.")
+    known = (loaded.state.source.fitted, loaded.state.normalizers.observation, loaded.state.source.store)
+    fitted, statistics, store = jax.tree.map(lambda leaf: np.asarray(leaf[0]), known)
+    prior = Prior(fitted, statistics, _oldest_first(store))
+    return Saved(loaded.built.lanes[0].config, loaded.built.task, source, prior)
+
+
+def _oldest_first(store: Ring) -> Trajectories:
+    """The rows of a ring in the order in which they were put in; empty places before them."""
+    order = (np.arange(store.rows.count) + store.written) % store.rows.count
+    return jax.tree.map(lambda leaf: leaf[order], store.rows)
+
+
+def _from_torch(path: pathlib.Path, config: Config, task: Task) -> Prior:
+    try:
+        estimator = jax.device_get(import_torch.estimator(path))
+    except import_torch.TorchFileError as error:
+        raise errors.UserError(f"estimator.init={error}") from None
+    features, hidden = estimator.layers[0].input_kernel.shape[0], estimator.layers[0].hidden_kernel.shape[0]
+    if features != task.observation_size + task.action_size:
+        raise errors.UserError(
+            f"estimator.init={path} reads {features} numbers of a step; {config.task} has {task.observation_size} of "
+            f"observation and {task.action_size} of action."
+        )
+    # Such files hold estimators as published.
+    right = {
+        "hidden": hidden,
+        "depth": len(estimator.layers),
+        "decoder": tuple(layer.bias.shape[0] for layer in estimator.decoder),
+        "decoder_reads": "summary",
+        "normalize_inputs": False,
+    }
+    wrong = {name: value for name, value in right.items() if getattr(config.estimator, name) != value}
+    if wrong:
+        given = ", ".join(f"estimator.{name}={_text(getattr(config.estimator, name))}" for name in wrong)
+        wanted = ", ".join(_text(value) for value in wrong.values())
+        raise errors.UserError(f"estimator.init={path} is not right with {given}; {wanted} would be right.")
+    return Prior(fitted=jax.device_get(optimize.init(estimator)), statistics=None, rows=None)
+
+
+def _check(path: pathlib.Path, saved: Saved, config: Config, task: Task, say: Callable[[str], None]) -> None:
+    sizes = [(one.observation_size, one.action_size, one.horizon) for one in (saved.task, task)]
+    if sizes[0] != sizes[1]:
+        theirs, ours = (f"{o} numbers of observation, {a} of action, {t} steps" for o, a, t in sizes)
+        raise errors.UserError(
+            f"estimator.init={path} is for {saved.config.task} ({theirs}); {config.task} has others ({ours})."
+        )
+    for lane in config_lib.lanes(config):
+        for group, names in _FITTED_WITH.items():
+            for name in names:
+                theirs, ours = (getattr(getattr(one, group), name) for one in (saved.config, lane.config))
+                if theirs != ours:
+                    raise errors.UserError(
+                        f"estimator.init={path} was fitted with {group}.{name}={_text(theirs)}, not {_text(ours)}; "
+                        f"choose the same, or another estimator."
+                    )
+    if saved.config.task != config.task:
+        say(f"note: {path} was fitted to {saved.config.task}, not {config.task}")
+    if saved.config.estimator.clamp != config.estimator.clamp:
+        say(f"note: {path} was fitted with estimator.clamp={saved.config.estimator.clamp}")
+
+
+def _text(value: Any) -> str:
+    """A value as one would give it on the command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _described(folder: pathlib.Path) -> Config:
+    path = folder / DESCRIPTION
+    try:
+        return config_lib.from_dict(json.loads(path.read_text(encoding="utf-8"))["config"])
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+        raise errors.UserError(f"{path} is damaged: it does not say what the estimator was fitted with.") from None
+
+
+def _named(tree: Any) -> dict[str, np.ndarray]:
+    """The leaves by their paths, such as fitted.params.layers.0.input_kernel."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in leaves}
+
+
+def _unnamed(path: pathlib.Path, like: Any) -> Any:
+    """The tree whose leaves `_named` wrote. like: its shapes and types."""
+    given = _read(path)
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    found = []
+    for place, shape in leaves:
+        name = jax.tree_util.keystr(place, simple=True, separator=".")
+        if name not in given or given[name].shape != shape.shape or given[name].dtype != shape.dtype:
+            raise errors.UserError(f"{path} is damaged: {name} must be {shape.dtype} {list(shape.shape)}.")
+        if not np.all(np.isfinite(given[name])):
+            raise errors.UserError(f"{path} is damaged: {name} holds numbers that are not finite.")
+        found.append(given[name])
+    return jax.tree.unflatten(structure, found)
+
+
+def _rows(path: pathlib.Path, task: Task, prefixes: int) -> Trajectories:
+    count = _read(path).get("length", np.zeros(0)).shape[0]
+    features = task.observation_size + task.action_size
+    return _unnamed(
+        path,
+        Trajectories(
+            inputs=jax.ShapeDtypeStruct((count, task.horizon, features), np.float32),  # type: ignore[arg-type]
+            length=jax.ShapeDtypeStruct((count,), np.int32),  # type: ignore[arg-type]
+            labels=jax.ShapeDtypeStruct((count, prefixes), np.float32),  # type: ignore[arg-type]
+            mask=jax.ShapeDtypeStruct((count, prefixes), bool),  # type: ignore[arg-type]
+        ),
+    )
+
+
+def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
+    try:
+        return arrays.load(path)
+    except arrays.UNREADABLE:
+        raise errors.UserError(f"{path} is missing or damaged; pretrain again.") from None

@@ -1,0 +1,40 @@
+"""Pretrain: python -m traces_jax.pretrain --config experiments/ant.py --data FILE.hdf5 --out estimators/ant
+
+Fits the estimator to recorded trajectories, whose costs it uses for labels alone, until it judges most of those held
+out right. FILE.hdf5 is in DSRL's layout: flat arrays observations [N, O], actions [N, A], costs [N], terminals [N],
+timeouts [N]; an episode ends where one of the last two is true. It may be larger than the memory.
+
+A run starts from the result with --config.estimator.init=estimators/ant.
+"""
+
+import pathlib
+
+from absl import flags
+from ml_collections import config_flags
+
+from traces_jax.host import arrays, cli, experiment, runtime
+
+# Other commands have these flags too, and tests load them into one process.
+_CONFIG = config_flags.DEFINE_config_file(
+    "config", None, "Experiment file, for instance experiments/ant.py.", allow_override=True
+)
+_DATA = flags.DEFINE_string("data", None, "Recorded trajectories (.hdf5).")
+_OUT = flags.DEFINE_string("out", None, "Folder for the estimator.", allow_override=True)
+
+
+def main() -> int:
+    """The command line."""
+    config = experiment.read(_CONFIG)
+    data = pathlib.Path(arrays.given(_DATA, "ant.hdf5"))
+    out = pathlib.Path(arrays.given(_OUT, "estimators/ant"))
+    runtime.setup()
+
+    from traces_jax.host import pretrain  # after set-up: nothing may touch JAX's devices before it
+
+    pretrain.pretrain(config, data, out)
+    print(f"estimator: {out}")
+    return cli.OK
+
+
+if __name__ == "__main__":
+    cli.run(main)
