@@ -279,10 +279,9 @@ class PretrainConfig:
     batch: int = whole(32)
     # Rate of the first step; falls linearly to a tenth.
     lr: float = static(3e-3, "a number above 0", lambda value: value > 0 and math.isfinite(value))
-    # Much more than in a refit: a file stays the same, and after some hundred steps what is held out was judged worse
-    # and worse without.
+    # Much more than in a refit: a file stays the same, and an estimator that reads the step learns its noise by heart.
     weight_decay: float = static(
-        3.0, "a finite number of at least 0", lambda value: value >= 0 and math.isfinite(value)
+        0.3, "a finite number of at least 0", lambda value: value >= 0 and math.isfinite(value)
     )
     # Gradient steps between two looks at the trajectories that are held out.
     every: int = whole(50)
