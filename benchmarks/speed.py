@@ -103,9 +103,11 @@ def _rate(what: str, experiment: str, seeds: int, *, learn: bool, aim: str) -> R
     collect = jax.jit(program.map_lanes(lambda settings, state: program.learner.collect(settings, state, 0)[1].action))
     raw = _raw(built, np.asarray(collect(program.settings, program.init())))
     state = program.init()
+    # Iterations in a measurement.
+    length = program.chunk_length if learn else 1
     index = 0
     if learn:
-        for index in range(_WARM_UP.value):
+        for index in range(0, _WARM_UP.value * length, length):
             state, _ = program.chunk(state, index)
             jax.block_until_ready(state)
     else:
@@ -117,12 +119,12 @@ def _rate(what: str, experiment: str, seeds: int, *, learn: bool, aim: str) -> R
     while len(ratios) < _REPEATS.value or time.perf_counter() - first < _SECONDS:
         begin = time.perf_counter()
         if learn:
-            index += 1
+            index += length
             state, _ = program.chunk(state, index)
             jax.block_until_ready(state)
         else:
             jax.block_until_ready(collect(program.settings, state))
-        ours = time.perf_counter() - begin
+        ours = (time.perf_counter() - begin) / length
         ratios.append(raw() / ours)
         rates.append(seeds * config.iteration_steps / ours)
     low, high = min(ratios), max(ratios)
@@ -142,13 +144,14 @@ def _overhead(experiment: str, *, passes: int, aim: str) -> Row:
     }
     states = {source: program.init() for source, program in programs.items()}
     seconds: dict[str, list[float]] = {source: [] for source in programs}
-    for index in range(_WARM_UP.value + 4 * _REPEATS.value):
+    length = programs["oracle"].chunk_length
+    for number in range(_WARM_UP.value + 4 * _REPEATS.value):
         for source, program in programs.items():
             begin = time.perf_counter()
-            states[source], _ = program.chunk(states[source], index)
+            states[source], _ = program.chunk(states[source], number * length)
             jax.block_until_ready(states[source])
-            if index >= _WARM_UP.value:
-                seconds[source].append(time.perf_counter() - begin)
+            if number >= _WARM_UP.value:
+                seconds[source].append((time.perf_counter() - begin) / length)
     share = sum(seconds["traces"]) / sum(seconds["oracle"]) - 1.0
     mean = {source: statistics.mean(times) for source, times in seconds.items()}
     return (

@@ -12,4 +12,6 @@ def get_config():
         ppo={"passes": 20},
         lagrange={"initial": 1.0},
         labels={"interval": 5},
+        # Iterations of a fraction of a second.
+        run={"chunk": 5, "checkpoint_every": 50},
     )

@@ -14,6 +14,8 @@ def get_config():
         ppo={"passes": 20, "actor_lr": 1e-4},
         lagrange={"initial": 1.0},
         labels={"interval": 5},
+        # Iterations of a fraction of a second.
+        run={"chunk": 5, "checkpoint_every": 50},
         # By then the ball without a limit is too fast nearly all the time.
         collect={"steps": 200_000},
     )
