@@ -354,7 +354,7 @@ def test_an_estimator_learns_what_is_acceptable(tmp_path, capsys):
 def test_the_best_estimator_is_kept(tmp_path, monkeypatch):
     """Steps that only spoil it: what is saved is the state after the first of them."""
     config = config_of(pretrain={"steps": 30, "every": 10, "target_accuracy": 1.0})
-    said = iter([0.8, 0.9, 0.7])
+    said = iter([0.6, 0.8, 0.9, 0.7])
     states = []
 
     def look(program, recording, split, estimator):
@@ -368,8 +368,33 @@ def test_the_best_estimator_is_kept(tmp_path, monkeypatch):
         fresh = sources.Traces(TASK).fresh(config, jax.random.key(0))
         fit = host._fit(config, program_of(config), recording, split, fresh, jax.random.key(0))
     assert (fit.steps, fit.accuracy) == (20, pytest.approx(0.9))
-    for kept, seen in zip(jax.tree.leaves(fit.fitted.params), jax.tree.leaves(states[1]), strict=True):
+    for kept, seen in zip(jax.tree.leaves(fit.fitted.params), jax.tree.leaves(states[2]), strict=True):
         np.testing.assert_array_equal(kept, seen)
+
+
+def test_pretraining_may_begin_with_another_estimator(tmp_path):
+    """With no steps it is saved as it was, scaled as it was; and the folder to be made is not asked for."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    before = write(tmp_path / "a.hdf5", record())
+    host.pretrain(config_of(estimator={"init": str(first)}), before, first)
+    others = record(seed=1)
+    others["observations"] += 10.0
+    config = config_of(estimator={"init": str(first)}, pretrain={"steps": 0})
+    host.pretrain(config, write(tmp_path / "b.hdf5", others), second)
+    made, kept = (prior.read(folder, None, print).prior for folder in (first, second))
+    for a, b in zip(
+        jax.tree.leaves((made.fitted, made.statistics)), jax.tree.leaves((kept.fitted, kept.statistics)), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(made.rows.inputs, kept.rows.inputs)
+    described = [json.loads((folder / "estimator.json").read_text()) for folder in (first, second)]
+    assert described[0]["steps"] in (0, 10, 20) and described[1]["steps"] == 0
+
+
+def test_nothing_is_fitted_once_the_target_is_reached(tmp_path):
+    config = config_of(pretrain={"target_accuracy": 0.0})
+    host.pretrain(config, write(tmp_path / "a.hdf5", record()), tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "estimator.json").read_text())["steps"] == 0
 
 
 def test_a_loss_that_explodes_is_one_sentence(tmp_path, monkeypatch):

@@ -273,8 +273,9 @@ class RefitConfig:
 class PretrainConfig:
     """Fitting the estimator to recorded trajectories before any run."""
 
-    # Most gradient steps.
-    steps: int = whole(1000)
+    # Most gradient steps. The speed of a robot is found in some hundred, its place on a circle in thousands.
+    # With 0 it is only said how good the estimator is that estimator.init names.
+    steps: int = whole(4000, low=0)
     # Trajectories in a gradient step.
     batch: int = whole(32)
     # Rate of the first step; falls linearly to a tenth.

@@ -4,7 +4,8 @@ Fits the estimator to recorded trajectories, whose costs it uses for labels alon
 out right. FILE.hdf5 is in DSRL's layout: flat arrays observations [N, O], actions [N, A], costs [N], terminals [N],
 timeouts [N]; an episode ends where one of the last two is true. It may be larger than the memory.
 
-A run starts from the result with --config.estimator.init=estimators/ant.
+A run starts from the result with --config.estimator.init=estimators/ant. Pretraining itself may begin with another
+estimator, named in the same way; with --config.pretrain.steps=0 it only says how well that one judges.
 """
 
 import pathlib

@@ -27,6 +27,7 @@ from traces_jax.host.report import credits
 from traces_jax.keys import Stream, stream
 from traces_jax.optimize import Trained
 from traces_jax.sources import Prior
+from traces_jax.tasks import Task
 
 # A block is there twice for a moment: as it was read, and on the devices.
 _COPIES = 2
@@ -50,9 +51,9 @@ class Fit:
 
 
 def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path) -> None:
-    """Reads the file, fits a fresh estimator, prints how good it is, writes the folder `out`.
+    """Reads the file, fits an estimator, prints how good it is, writes the folder `out`.
 
-    Whatever estimator.init says: it may well name the folder that is to be made.
+    It begins with what estimator.init names, unless that is the folder to be made.
     """
     prior.check_out(out)
     if config.method.source == "oracle":
@@ -60,20 +61,22 @@ def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path) -> None:
     began = time.monotonic()
     task = build_lib.make_task(config, build_lib.choose_physics(config.physics, jax.default_backend()))
     source = sources.Traces(task)
+    key = jax.random.key(config.seed)
+    start = _start(config, task, out, source, key)
     with offline.opened(data, task, config.labels, source.ends(config), print) as recording:
         split = _split(config, recording)
-        key = jax.random.key(config.seed)
         recording = _mislead(config, recording, split, key)
+        statistics = recording.statistics if start.statistics is None else start.statistics
         program = pretrain_lib.Program(
             settings=config.pretrain,
             max_grad_norm=config.refit.max_grad_norm,
-            prepare=lambda inputs: source.prepare(config, recording.statistics, inputs),
+            prepare=lambda inputs: source.prepare(config, statistics, inputs),
             ends=source.ends(config),
             clamp=config.estimator.clamp,
             devices=jax.devices(),
         )
         print(f"{data}: {recording.count} episodes, {recording.length.sum():,} steps, {len(split.test)} held out")
-        fit = _fit(config, program, recording, split, source.fresh(config, stream(key, 0, Stream.ESTIMATOR)), key)
+        fit = _fit(config, program, recording, split, start.fitted, key)
         seconds = time.monotonic() - began
         held_out = _held_out(program, recording, split, fit.fitted.params)
         rows = recording.rows(split.train[: config.refit.store])
@@ -86,8 +89,16 @@ def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path) -> None:
             "held_out": jax.tree.map(lambda value: value if math.isfinite(value) else None, held_out),
             **runtime.describe(),
         }
-        prior.save(out, config, Prior(fit.fitted, recording.statistics, rows), found)
+        prior.save(out, config, Prior(fit.fitted, statistics, rows), found)
     rich.console.Console().print(_table(config, held_out, len(split.test), fit, seconds))
+
+
+def _start(config: Config, task: Task, out: pathlib.Path, source: sources.Traces, key: jax.Array) -> Prior:
+    """What is fitted. Who trains with the folder that is made here may have named it already."""
+    if pathlib.Path(config.estimator.init).resolve() == out.resolve():
+        config = dataclasses.replace(config, estimator=dataclasses.replace(config.estimator, init="none"))
+    known = prior.load(config, task, print)
+    return known or Prior(source.fresh(config, stream(key, 0, Stream.ESTIMATOR)), statistics=None, rows=None)
 
 
 def _split(config: Config, recording: Recording) -> Split:
@@ -125,27 +136,30 @@ def _fit(
     key: jax.Array,
 ) -> Fit:
     settings = config.pretrain
+
+    def right(fitted: Trained) -> float:
+        log_probability, _ = _look(program, recording, split, fitted.params)
+        mask = recording.mask[split.test]
+        return _judged(log_probability[mask], recording.labels[split.test][mask])["right"]
+
     # The held-out trajectories also decide when it ends and what is kept. That is a choice among few, but what is said
     # of them is a little better than what can be expected of others.
-    best = Fit(fitted, -1.0, 0)
+    best = Fit(fitted, right(fitted), 0)
     with progress.Bar("step", settings.steps) as view:
         view.begin(0)
         blocks = _blocks(config, program, recording, split)
-        for done in range(0, settings.steps, settings.every):
-            fitted, loss = program.advance(fitted, next(blocks), key, done)
+        for done in range(settings.every, settings.steps + 1, settings.every):
+            if best.accuracy >= settings.target_accuracy:
+                break
+            fitted, loss = program.advance(fitted, next(blocks), key, done - settings.every)
             if not np.isfinite(loss):
                 raise errors.UserError(
-                    f"the loss became {loss} within {done + settings.every} steps; "
-                    f"choose a smaller pretrain.lr than {settings.lr}."
+                    f"the loss became {loss} within {done} steps; choose a smaller pretrain.lr than {settings.lr}."
                 )
-            log_probability, _ = _look(program, recording, split, fitted.params)
-            mask = recording.mask[split.test]
-            accuracy = _judged(log_probability[mask], recording.labels[split.test][mask])["right"]
+            accuracy = right(fitted)
             if accuracy > best.accuracy:
-                best = Fit(fitted, accuracy, done + settings.every)
-            view.show(done + settings.every, f"loss {loss:.3f}  held-out prefixes right {100 * accuracy:.1f} %")
-            if accuracy >= settings.target_accuracy:
-                break
+                best = Fit(fitted, accuracy, done)
+            view.show(done, f"loss {loss:.3f}  held-out prefixes right {100 * accuracy:.1f} %")
     return best
 
 
