@@ -15,18 +15,15 @@ from collections.abc import Iterator
 import flax.struct
 import h5py
 import jax
-import jax.numpy as jnp
 import numpy as np
 import rich.console
 import rich.table
 
 from traces_jax import config as config_lib
-from traces_jax import rollout
 from traces_jax.config import Config, Lane
-from traces_jax.feedback import labels
 from traces_jax.host import build as build_lib
-from traces_jax.host import errors, files, progress, runtime
-from traces_jax.keys import Stream, stream
+from traces_jax.host import errors, evaluation, files, progress, runtime
+from traces_jax.keys import Stream
 from traces_jax.learner import Learner, LearnerState
 
 # Episodes that are played for each one that is kept.
@@ -187,29 +184,18 @@ def play(
 
     block: [] another has other episodes; noise: [] multiple of the policy's own.
     """
-    task, environments = learner.task, learner.environments
-    starts, acts, resets = (
-        environments.keys(stream(state.key, 3 * block + part, Stream.COLLECT), count=count) for part in range(3)
-    )
-    _, transitions, truth = rollout.run(
-        task,
-        learner.player(settings, state),
-        learner.start(settings, starts),
-        noise * rollout.noise(acts, task.horizon, task.action_size),
-        resets,
+    played = evaluation.noisy_episodes(
+        learner,
+        settings,
+        state,
+        Stream.COLLECT,
+        block,
+        count,
+        limit=settings.labels.limit,
+        noise=noise,
         watch=lambda state: state.pipeline_state.qpos,
     )
-    transitions, truth = jax.tree.map(lambda leaf: leaf[:, :count], environments.gather((transitions, truth)))
-    last = jnp.argmax(truth.ended, axis=0)
-    at_end = lambda values: jnp.take_along_axis(values, last[None], axis=0)[0]  # noqa: E731
-    answers = labels.oracle(
-        truth.cost.T,
-        last + 1,
-        at_end(transitions.terminated),
-        limit=settings.labels.limit,
-        ends=np.asarray([task.horizon]),
-        early_end_violates=settings.labels.early_end == "violating",
-    )
+    transitions, truth = played.transitions, played.truth
     return Played(
         steps={
             "observations": transitions.observation,
@@ -221,11 +207,11 @@ def play(
             "timeouts": transitions.truncated > 0,
             "qpos": truth.watched,
         },
-        length=last + 1,
-        total_return=at_end(truth.episode_return),
-        total_cost=at_end(truth.episode_cost),
-        accepted=answers[:, -1] > 0,
-        sound=at_end(truth.broken) == 0,
+        length=played.length,
+        total_return=played.at_end(truth.episode_return),
+        total_cost=played.at_end(truth.episode_cost),
+        accepted=played.accepted > 0,
+        sound=played.at_end(truth.broken) == 0,
     )
 
 

@@ -11,13 +11,11 @@ import rich.console
 import rich.progress
 import rich.table
 
-from traces_jax import rollout
 from traces_jax.config import Config
-from traces_jax.feedback import labels
 from traces_jax.host import build as build_lib
 from traces_jax.host import evaluation, files
 from traces_jax.host.report import credits
-from traces_jax.keys import Stream, stream
+from traces_jax.keys import Stream
 from traces_jax.learner import Learner, LearnerState
 
 
@@ -70,38 +68,17 @@ def noisy_episodes(
 
     Returns arrays [count] and [count, T], see `collect`.
     """
-    task, environments = learner.task, learner.environments
-    starts, noise, resets = (
-        environments.keys(stream(state.key, 3 * block + part, Stream.DIAGNOSE), count=count) for part in range(3)
+    played = evaluation.noisy_episodes(
+        learner, settings, state, Stream.DIAGNOSE, block, count, limit=learner.source.true_limit(settings)
     )
-    _, transitions, truth = rollout.run(
-        task,
-        learner.player(settings, state),
-        learner.start(settings, starts),
-        rollout.noise(noise, task.horizon, task.action_size),
-        resets,
-    )
+    transitions, truth = played.transitions, played.truth
     credit = evaluation.credits(learner, settings, state, transitions.observation, transitions.action)
-    truth, terminated, credit = jax.tree.map(
-        lambda values: values[:, :count], environments.gather((truth, transitions.terminated, credit))
-    )
-    last = jnp.argmax(truth.ended, axis=0)
-    at_end = lambda values: jnp.take_along_axis(values, last[None], axis=0)[0]  # noqa: E731
-    length = last + 1
-    inside = jnp.arange(task.horizon)[:, None] < length
-    answers = labels.oracle(
-        truth.cost.T,
-        length,
-        at_end(terminated),
-        limit=learner.source.true_limit(settings),
-        ends=np.asarray([task.horizon]),
-        early_end_violates=settings.labels.early_end == "violating",
-    )
+    inside = jnp.arange(learner.task.horizon)[:, None] < played.length
     steps = {"cost": truth.cost} | ({} if credit is None else {"credit": credit})
     return {
-        "return": at_end(truth.episode_return),
-        "length": length,
-        "accepted": answers[:, -1],
+        "return": played.at_end(truth.episode_return),
+        "length": played.length,
+        "accepted": played.accepted,
         **{name: jnp.where(inside, values, jnp.nan).T for name, values in steps.items()},
     }
 

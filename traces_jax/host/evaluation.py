@@ -3,17 +3,21 @@
 import dataclasses
 import json
 import pathlib
+from collections.abc import Callable
+from typing import Any
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 import rich.console
 import rich.table
 
-from traces_jax import rollout, sources
+from traces_jax import rollout, sources, tasks
 from traces_jax.config import Config
 from traces_jax.estimator import credit as credit_lib
 from traces_jax.estimator import network
+from traces_jax.feedback import labels
 from traces_jax.host import build as build_lib
 from traces_jax.host import files
 from traces_jax.keys import Stream, stream
@@ -45,6 +49,68 @@ def first_episodes(learner: Learner, settings: Config, state: LearnerState, coun
         "cost": pick(truth.episode_cost),
         "length": pick(truth.episode_length),
     }
+
+
+@flax.struct.dataclass
+class NoisyEpisodes:
+    """Episodes of one lane, played with noise.
+
+    Attributes:
+      transitions, truth: [T, B, ...]; what follows an episode's end belongs to another.
+      length: [B].
+      accepted: [B] 1 or 0, what the labeler says of the whole.
+    """
+
+    transitions: rollout.Transitions
+    truth: rollout.Truth
+    length: jax.Array
+    accepted: jax.Array
+
+    def at_end(self, values: jax.Array) -> jax.Array:
+        """Of values [T, B], those at the episodes' last steps, [B]."""
+        return jnp.take_along_axis(values, self.length[None] - 1, axis=0)[0]
+
+
+def noisy_episodes(
+    learner: Learner,
+    settings: Config,
+    state: LearnerState,
+    name: Stream,
+    block: jax.Array,
+    count: int,
+    *,
+    limit: jax.Array | float,
+    noise: jax.Array | float = 1.0,
+    watch: Callable[[tasks.State], Any] = lambda _: None,
+) -> NoisyEpisodes:
+    """One lane: `count` environments, each until its first episode ends.
+
+    name, block: [] whose random numbers, and which of them; limit: summed cost up to which the labeler accepts; noise:
+    [] multiple of the policy's own; watch: see `rollout.run`.
+    """
+    task, environments = learner.task, learner.environments
+    starts, acts, resets = (
+        environments.keys(stream(state.key, 3 * block + part, name), count=count) for part in range(3)
+    )
+    _, transitions, truth = rollout.run(
+        task,
+        learner.player(settings, state),
+        learner.start(settings, starts),
+        noise * rollout.noise(acts, task.horizon, task.action_size),
+        resets,
+        watch,
+    )
+    transitions, truth = jax.tree.map(lambda leaf: leaf[:, :count], environments.gather((transitions, truth)))
+    last = jnp.argmax(truth.ended, axis=0)
+    answers = labels.oracle(
+        truth.cost.T,
+        last + 1,
+        jnp.take_along_axis(transitions.terminated, last[None], axis=0)[0],
+        limit=limit,
+        ends=np.asarray([task.horizon]),
+        early_end_violates=settings.labels.early_end == "violating",
+    )
+    return NoisyEpisodes(transitions, truth, length=last + 1, accepted=answers[:, -1])
 
 
 @dataclasses.dataclass(frozen=True)
