@@ -30,7 +30,7 @@ _TRACES = {
     "SafetyDroneRun-v0": Published((440.0, 3.3), (13.6, 10.5), (3494, 541)),
 }
 
-# Table tab:random_init: no labels before the run, which is how ours start.
+# Table tab:random_init: no labels before the run, which is how ours start without estimator.init.
 _TRACES_FRESH = {
     "SafetyAntVelocity-v1": Published((2655.3, 201.0), (17.7, 2.7)),
     "SafetyHalfCheetahVelocity-v1": Published((1934.5, 439.2), (22.9, 2.7)),
