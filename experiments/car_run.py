@@ -14,6 +14,8 @@ def get_config():
         ppo={"passes": 20, "actor_lr": 1e-4},
         lagrange={"initial": 1.0},
         labels={"interval": 5},
+        # Half of the default's work is enough here: docs/results.md.
+        refit={"new_batch": 1, "stored_batch": 7},
         # Iterations of a fraction of a second.
         run={"chunk": 5, "checkpoint_every": 50},
         # By then the car without a limit is too fast nearly all the time.

@@ -258,8 +258,8 @@ class RefitConfig:
     passes: int = whole(4)
     # Gradient steps in a pass; after each pass it is asked whether that was enough.
     steps: int = whole(2)
-    new_batch: int = whole(1)
-    stored_batch: int = whole(7)
+    new_batch: int = whole(2)
+    stored_batch: int = whole(14)
     # Labelled trajectories that are kept; the oldest go first.
     store: int = whole(512)
     lr: float = positive(3e-3)
