@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from traces_jax import config as config_lib
+from traces_jax.estimator import network
 from traces_jax.host import build, metrics, run
 from traces_jax.learner import LearnerState
 from traces_jax.rollout import Truth
@@ -45,6 +46,11 @@ def make_truth(ended, *, returns=0.0, costs=0.0, lengths=0.0, broken=0.0) -> Tru
         episode_cost=spread(costs),
         episode_length=spread(lengths),
     )
+
+
+def first_carry(estimator: network.Estimator, batch_shape: tuple[int, ...]) -> jax.Array:
+    """What an estimator remembers before the first step, [L, *batch_shape, H]."""
+    return jnp.zeros((len(estimator.layers), *batch_shape, estimator.layers[0].hidden_kernel.shape[0]))
 
 
 def assert_trees_close(actual, expected, **tolerance) -> None:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
+from helpers import first_carry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -127,7 +128,7 @@ def test_loss_and_gradients_are_those_of_pytorch(name):
 
 def test_advance_repeated_is_encode():
     estimator, inputs = fresh(), random_inputs()
-    carries = [network.start(estimator, (3,))]
+    carries = [first_carry(estimator, (3,))]
     for now in inputs:
         carries.append(advance(estimator, carries[-1], now))
     hidden = jnp.stack(carries)[:, -1]
@@ -153,7 +154,7 @@ def test_episodes_in_a_rollout_do_not_see_each_other():
     for environment in range(3):
         for step in range(6):
             if began[step, environment]:
-                carry = network.start(estimator, ())
+                carry = first_carry(estimator, ())
             np.testing.assert_allclose(before[step, environment], carry[-1], atol=1e-6)
             carry = advance(estimator, carry, inputs[step, environment])
             np.testing.assert_allclose(after[step, environment], carry[-1], atol=1e-6)
@@ -162,9 +163,9 @@ def test_episodes_in_a_rollout_do_not_see_each_other():
 def test_advance_takes_any_batch():
     estimator = fresh()
     inputs = random_inputs(2, 3)
-    carry = advance(estimator, network.start(estimator, (2, 3)), inputs)
+    carry = advance(estimator, first_carry(estimator, (2, 3)), inputs)
     assert carry.shape == (2, 2, 3, 4)
-    single = advance(estimator, network.start(estimator, ()), inputs[1, 2])
+    single = advance(estimator, first_carry(estimator, ()), inputs[1, 2])
     np.testing.assert_allclose(carry[:, 1, 2], single, atol=1e-6)
 
 
@@ -282,8 +283,8 @@ def test_a_fresh_estimator_accepts():
         lambda e: encode(e, jnp.zeros((7, 5))),
         lambda e: encode(e, jnp.zeros((7, 3, 5)), jnp.zeros((7, 1), bool)),
         lambda e: encode(e, jnp.zeros((7, 3, 5)), jnp.zeros((7, 3, 1), bool)),
-        lambda e: advance(e, network.start(e, (1,)), jnp.zeros((3, 5))),
-        lambda e: advance(e, network.start(e, (3,))[:1], jnp.zeros((3, 5))),
+        lambda e: advance(e, first_carry(e, (1,)), jnp.zeros((3, 5))),
+        lambda e: advance(e, first_carry(e, (3,))[:1], jnp.zeros((3, 5))),
         lambda e: decode(e, jnp.zeros((1, 4)), jnp.zeros((3, 4)), jnp.zeros((3, 5))),
         lambda e: decode(e, jnp.zeros((3, 3)), jnp.zeros((3, 3)), jnp.zeros((3, 5))),
         lambda e: decode(e, jnp.zeros((3, 4)), jnp.zeros((3, 4)), jnp.zeros((3, 6))),

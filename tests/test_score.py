@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from absl import flags
 from absl.testing import flagsaver
-from helpers import make_config
+from helpers import first_carry, make_config
 from test_import_torch import NUMBERS, RELEASED, SHARED, estimator_arrays, save, save_arrays, whole
 
 from traces_jax import normalize, score, tasks
@@ -55,7 +55,7 @@ def test_every_array_is_written(folder: pathlib.Path, capsys: pytest.CaptureFixt
         for function in (network.advance, network.decode, credit.clamped_mean, credit.clamped_variance)
     )
     for trajectory in range(2):
-        carry, total = network.start(estimator, ()), 0.0
+        carry, total = first_carry(estimator, ()), 0.0
         for step in range(5):
             now = GOOD[trajectory, step].astype(np.float32)
             before, carry = carry, advance(estimator, carry, now)

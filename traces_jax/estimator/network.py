@@ -91,11 +91,6 @@ def init(
     )
 
 
-def start(estimator: Estimator, batch_shape: tuple[int, ...]) -> jax.Array:
-    """The state before the first step: zeros [L, *batch_shape, H]."""
-    return jnp.zeros((len(estimator.layers), *batch_shape, _hidden(estimator)))
-
-
 def advance(estimator: Estimator, carry: jax.Array, inputs: jax.Array) -> jax.Array:
     """One time step. carry: [L, ..., H]; inputs: [..., F]. Returns the new carry; its top layer is the summary."""
     chex.assert_axis_dimension(inputs, -1, _features(estimator))

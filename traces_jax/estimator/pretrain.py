@@ -107,10 +107,8 @@ class Program:
     @functools.cached_property
     def _compiled_look(self) -> Callable:
         def one_share(estimator: network.Estimator, rows: Trajectories) -> tuple[jax.Array, jax.Array]:
-            log_probability = refit_lib.prefix_log_probability(
-                estimator, rows, prepare=self.prepare, ends=self.ends, clamp=self.clamp
-            )
-            return log_probability, refit_lib.mean_credit(estimator, rows, prepare=self.prepare, clamp=self.clamp).T
+            mean = refit_lib.mean_credit(estimator, rows, prepare=self.prepare, clamp=self.clamp)
+            return refit_lib.at_prefixes(mean, rows.length, self.ends), mean.T
 
         return self._shared(one_share, (_WHOLE, _CUT), (_CUT, _CUT))
 
