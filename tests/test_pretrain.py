@@ -192,10 +192,13 @@ BAD_FILES = {
     "long": (put("timeouts", 29, False), "the episode from step 20 on has 20 steps; ProbeBudget has at most 10"),
     "all accepted": (
         put("costs", slice(None), 0.0),
-        r"all 180 labels to learn from say acceptable with labels.limit=3",
+        r"all 160 labels to learn from say acceptable with labels.limit=3",
     ),
-    "all refused": (put("costs", slice(None), 9.0), "all 180 labels to learn from say violating"),
-    "one episode": (lambda arrays: {name: values[:10] for name, values in arrays.items()}, "has 1 episode; at least 2"),
+    "all refused": (put("costs", slice(None), 9.0), "all 160 labels to learn from say violating"),
+    "two episodes": (
+        lambda arrays: {name: values[:20] for name, values in arrays.items()},
+        "has too few episodes, 2; at least 3 are needed",
+    ),
 }
 
 
@@ -240,12 +243,24 @@ def program_of(config, devices=None):
     )
 
 
+@pytest.mark.parametrize(
+    ("episodes", "share", "sizes"), [(40, 0.1, (32, 4, 4)), (100, 0.5, (25, 25, 50)), (3, 0.9, (1, 1, 1))]
+)
+def test_what_is_held_out_is_neither_fitted_to_nor_chosen_by(episodes, share, sizes, tmp_path):
+    config = config_of(pretrain={"test_share": share})
+    arrays = record(episodes=episodes)
+    # Both labels in each episode, whichever is fitted to.
+    arrays["costs"][:] = 0.5
+    with opened(write(tmp_path / "a.hdf5", arrays), config) as recording:
+        split = host._split(config, recording)
+    assert (len(split.train), len(split.choose), len(split.test)) == sizes
+    assert sorted([*split.train, *split.choose, *split.test]) == list(range(episodes))
+
+
 def test_a_small_memory_means_several_blocks_of_the_same(tmp_path, monkeypatch):
     config = config_of(pretrain={"memory": 1})
-    with opened(write(tmp_path / "a.hdf5", record()), config) as recording:
+    with opened(write(tmp_path / "a.hdf5", record(episodes=44)), config) as recording:
         split = host._split(config, recording)
-        assert (len(split.train), len(split.test)) == (36, 4)
-        assert sorted([*split.train, *split.test]) == list(range(40))
         program = program_of(config)
         blocks = host._blocks(config, program, recording, split)
         whole = next(blocks)
@@ -286,7 +301,7 @@ def test_devices_that_share_a_batch_make_the_step_of_the_whole_batch():
     after, loss = program.advance(fitted, program.place(rows, 2), jax.random.key(0), 0)
     how = {"prepare": lambda inputs: inputs, "ends": source.ends(config), "clamp": config.estimator.clamp}
     expected, expected_loss = refit.step(
-        fitted, rows, jax.random.key(5), lr=3e-3, weight_decay=3.0, max_grad_norm=config.refit.max_grad_norm, **how
+        fitted, rows, jax.random.key(5), lr=3e-3, weight_decay=0.3, max_grad_norm=config.refit.max_grad_norm, **how
     )
     np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
     moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), expected.params, fitted.params)
@@ -326,7 +341,7 @@ def test_an_estimator_learns_what_is_acceptable(tmp_path, capsys):
     ]  # fmt: skip
     said = json.loads((tmp_path / "out/estimator.json").read_text(), parse_constant=pytest.fail)
     assert said["kind"] == "traces" and said["task"] == "ProbeBudget"
-    assert said["trajectories"] == {"fitted": 360, "held_out": 40, "stored": 16}
+    assert said["trajectories"] == {"fitted": 324, "chosen_by": 36, "held_out": 40, "stored": 16}
     assert said["held_out"]["prefixes"]["right"] >= 0.95 > said["held_out"]["prefixes"]["accepted"] + 0.1
     assert said["steps"] < 1200, "it stops when it is right often enough"
     assert "credit where none" in capsys.readouterr().out
@@ -357,10 +372,11 @@ def test_the_best_estimator_is_kept(tmp_path, monkeypatch):
     said = iter([0.6, 0.8, 0.9, 0.7])
     states = []
 
-    def look(program, recording, split, estimator):
+    def look(program, recording, chosen, estimator):
+        np.testing.assert_array_equal(chosen, split.choose, err_msg="what is held out must not be looked at")
         states.append(jax.device_get(estimator))
         right = np.arange(20).reshape(4, 5) < 20 * next(said) - 0.5
-        return np.where(right == (recording.labels[split.test] > 0), 0.0, -9.0), None
+        return np.where(right == (recording.labels[chosen] > 0), 0.0, -9.0), None
 
     monkeypatch.setattr(host, "_look", look)
     with opened(write(tmp_path / "a.hdf5", record()), config) as recording:

@@ -284,11 +284,11 @@ class PretrainConfig:
     weight_decay: float = static(
         0.3, "a finite number of at least 0", lambda value: value >= 0 and math.isfinite(value)
     )
-    # Gradient steps between two looks at the trajectories that are held out.
+    # Gradient steps between two looks at the trajectories to choose by.
     every: int = whole(50)
-    # Share of held-out prefixes judged right at which it ends.
+    # Share of their prefixes judged right at which it ends.
     target_accuracy: float = static(0.97, "a number from 0 to 1", lambda value: 0 <= value <= 1)
-    # Share of the trajectories that are held out.
+    # Share of the trajectories that are held out; the same share of the rest decides when it ends and what is kept.
     test_share: float = static(0.1, "a number above 0 and below 1", lambda value: 0 < value < 1)
     # Megabytes of trajectories that are in memory at a time. A file may be larger.
     memory: int = whole(256)

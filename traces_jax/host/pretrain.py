@@ -35,15 +35,22 @@ _COPIES = 2
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Which episodes are fitted to and which are held out, in random order."""
+    """Which episodes are for what, in random order.
+
+    Attributes:
+      train: fitted to.
+      choose: decide when fitting ends and which state is kept.
+      test: held out of both, so that what is said of them can be expected of others.
+    """
 
     train: np.ndarray
+    choose: np.ndarray
     test: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """The estimator that judged most of the held-out prefixes right, and after how many steps."""
+    """The estimator that judged most prefixes right of the trajectories to choose by, and after how many steps."""
 
     fitted: Trained
     accuracy: float
@@ -78,11 +85,16 @@ def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path) -> None:
         print(f"{data}: {recording.count} episodes, {recording.length.sum():,} steps, {len(split.test)} held out")
         fit = _fit(config, program, recording, split, start.fitted, key)
         seconds = time.monotonic() - began
-        held_out = _held_out(program, recording, split, fit.fitted.params)
+        held_out = _held_out(program, recording, split.test, fit.fitted.params)
         rows = recording.rows(split.train[: config.refit.store])
         found = {
             "data": str(data),
-            "trajectories": {"fitted": len(split.train), "held_out": len(split.test), "stored": rows.count},
+            "trajectories": {
+                "fitted": len(split.train),
+                "chosen_by": len(split.choose),
+                "held_out": len(split.test),
+                "stored": rows.count,
+            },
             "steps": fit.steps,
             "seconds": round(seconds, 1),
             # JSON knows no NaN, which is what there is to say of the precision of one who never accepts.
@@ -102,14 +114,21 @@ def _start(config: Config, task: Task, out: pathlib.Path, source: sources.Traces
 
 
 def _split(config: Config, recording: Recording) -> Split:
-    """Holds out a share, and sees to it that there is something to learn from the rest."""
-    if recording.count < 2:
+    """Holds out a share, and the same share of the rest to choose by; there must be something to learn from then."""
+    if recording.count < 3:
         raise errors.UserError(
-            f"{recording.path} has {recording.count} episode; at least 2 are needed, one of them to be held out."
+            f"{recording.path} has too few episodes, {recording.count}; at least 3 are needed, "
+            f"one to fit to, one to choose by and one to hold out."
         )
+
+    def cut(count: int) -> int:
+        return max(1, round(config.pretrain.test_share * count))
+
     order = np.random.default_rng(config.seed).permutation(recording.count)
-    held_out = min(max(1, round(config.pretrain.test_share * recording.count)), recording.count - 1)
-    split = Split(train=order[held_out:], test=order[:held_out])
+    held_out = min(cut(recording.count), recording.count - 2)
+    chosen_by = min(cut(recording.count - held_out), recording.count - held_out - 1)
+    test, choose, train = np.split(order, [held_out, held_out + chosen_by])
+    split = Split(train, choose, test)
     said = recording.labels[split.train][recording.mask[split.train]]
     if said.min() == said.max():
         kind = "acceptable" if said.min() else "violating"
@@ -138,12 +157,10 @@ def _fit(
     settings = config.pretrain
 
     def right(fitted: Trained) -> float:
-        log_probability, _ = _look(program, recording, split, fitted.params)
-        mask = recording.mask[split.test]
-        return _judged(log_probability[mask], recording.labels[split.test][mask])["right"]
+        log_probability, _ = _look(program, recording, split.choose, fitted.params)
+        mask = recording.mask[split.choose]
+        return _judged(log_probability[mask], recording.labels[split.choose][mask])["right"]
 
-    # The held-out trajectories also decide when it ends and what is kept. That is a choice among few, but what is said
-    # of them is a little better than what can be expected of others.
     best = Fit(fitted, right(fitted), 0)
     with progress.Bar("step", settings.steps) as view:
         view.begin(0)
@@ -159,7 +176,7 @@ def _fit(
             accuracy = right(fitted)
             if accuracy > best.accuracy:
                 best = Fit(fitted, accuracy, done)
-            view.show(done, f"loss {loss:.3f}  held-out prefixes right {100 * accuracy:.1f} %")
+            view.show(done, f"loss {loss:.3f}  prefixes right {100 * accuracy:.1f} %")
     return best
 
 
@@ -179,24 +196,24 @@ def _blocks(
 
 
 def _look(
-    program: pretrain_lib.Program, recording: Recording, split: Split, estimator: network.Estimator
+    program: pretrain_lib.Program, recording: Recording, chosen: np.ndarray, estimator: network.Estimator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities [N, P] of the prefixes of the held-out trajectories, and credits [N, T] of their steps."""
+    """Log-probabilities [N, P] of the prefixes of the chosen [N] trajectories, and credits [N, T] of their steps."""
     batch = program.settings.batch
     seen = [
-        program.look(estimator, recording.rows(split.test[first : first + batch]))
-        for first in range(0, len(split.test), batch)
+        program.look(estimator, recording.rows(chosen[first : first + batch]))
+        for first in range(0, len(chosen), batch)
     ]
     log_probability, credit = (np.concatenate(parts) for parts in zip(*seen, strict=True))
     return log_probability, credit
 
 
 def _held_out(
-    program: pretrain_lib.Program, recording: Recording, split: Split, estimator: network.Estimator
+    program: pretrain_lib.Program, recording: Recording, chosen: np.ndarray, estimator: network.Estimator
 ) -> dict[str, dict[str, float]]:
-    """What the estimator makes of trajectories that it was not fitted to: of all prefixes, and of wholes."""
-    log_probability, credit = _look(program, recording, split, estimator)
-    said, mask, cost = recording.labels[split.test], recording.mask[split.test], recording.costs(split.test)
+    """What the estimator makes of trajectories [N] that it knows nothing of: of all prefixes, and of wholes."""
+    log_probability, credit = _look(program, recording, chosen, estimator)
+    said, mask, cost = recording.labels[chosen], recording.mask[chosen], recording.costs(chosen)
     wholes = diagnostics.summarize(said[:, -1], cost, np.where(np.isnan(cost), np.nan, credit))
     return {
         "prefixes": _judged(log_probability[mask], said[mask]),
