@@ -201,8 +201,7 @@ def _look(
     """Log-probabilities [N, P] of the prefixes of the chosen [N] trajectories, and credits [N, T] of their steps."""
     batch = program.settings.batch
     seen = [
-        program.look(estimator, recording.rows(chosen[first : first + batch]))
-        for first in range(0, len(chosen), batch)
+        program.look(estimator, recording.rows(chosen[first : first + batch])) for first in range(0, len(chosen), batch)
     ]
     log_probability, credit = (np.concatenate(parts) for parts in zip(*seen, strict=True))
     return log_probability, credit
