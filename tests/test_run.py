@@ -87,6 +87,23 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
     assert_same_run(config, tmp_path / "run", tmp_path / "hurt")
 
 
+def test_a_checkpoint_of_other_shapes_is_not_called_damaged(tmp_path):
+    """As when a later version has another default for a field that config.json does not know."""
+    config = make_config(**PROBE)
+    assert run.train(config, tmp_path / "run")
+    path = tmp_path / "run/config.json"
+    wider = json.loads(path.read_text())
+    wider["policy"]["hidden"] = [9]
+    path.write_text(json.dumps(wider))
+    before = sorted((tmp_path / "run/checkpoints").iterdir())
+    says = r"checkpoints/4 is of another version of this program, .*: agent\..* is \[1, 8\] there and \[1, 9\] here\."
+    with pytest.raises(errors.UserError, match=says):
+        run.load(tmp_path / "run", "latest", None, pytest.fail)
+    with pytest.raises(errors.UserError, match=says):
+        run.train(make_config(**{**PROBE, "policy": {"hidden": (9,)}}), tmp_path / "run")
+    assert sorted((tmp_path / "run/checkpoints").iterdir()) == before
+
+
 def test_folder_of_another_config_is_left_alone(tmp_path):
     config = make_config(**PROBE)
     run.prepare_folder(config, tmp_path / "run")
