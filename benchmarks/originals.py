@@ -78,7 +78,8 @@ def compare(played: str, scores: str) -> None:
     )
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The command line."""
     parser = argparse.ArgumentParser(description="Plays and compares the ball and the car.")
     commands = parser.add_subparsers(dest="command", required=True)
     playing, comparing = commands.add_parser("play"), commands.add_parser("compare")
@@ -86,5 +87,12 @@ if __name__ == "__main__":
         playing.add_argument(f"--{name}", required=True)
     for name in ("played", "scores"):
         comparing.add_argument(f"--{name}", required=True)
-    given = vars(parser.parse_args())
-    {"play": play, "compare": compare}[given.pop("command")](**given)
+    given = parser.parse_args()
+    if given.command == "play":
+        play(given.package, given.task, given.out)
+    else:
+        compare(given.played, given.scores)
+
+
+if __name__ == "__main__":
+    main()
