@@ -42,6 +42,20 @@ def fresh(seed=0, **changes):
     return jax.jit(functools.partial(network.init, **sizes))(jax.random.key(seed))
 
 
+def test_units_that_remember_for_longer_and_longer():
+    """Without weights, a state that was larger by 1 is larger by 1 - 1 / span after a step; spans 2, 8, 32, 128."""
+    estimator = network.with_memory(fresh(), 128)
+    plain = estimator.layers[0]
+    top = estimator.layers[1].replace(input_kernel=jnp.zeros((4, 12)), hidden_kernel=jnp.zeros((4, 12)))
+    estimator = estimator.replace(layers=(plain, top))
+    carry = jnp.zeros((2, 1, 4))
+    after = [network.advance(estimator, carry.at[1].set(state), jnp.zeros((1, 5)))[1, 0] for state in (0.0, 1.0)]
+    np.testing.assert_allclose(after[1] - after[0], [1 / 2, 7 / 8, 31 / 32, 127 / 128], rtol=1e-5)
+    # Nothing else is touched.
+    np.testing.assert_array_equal(plain.input_bias, fresh().layers[0].input_bias)
+    np.testing.assert_array_equal(top.input_bias[8:], fresh().layers[1].input_bias[8:])
+
+
 def random_inputs(steps=7, batch=3, features=5, seed=1):
     return jnp.asarray(np.random.default_rng(seed).normal(size=(steps, batch, features)), jnp.float32)
 

@@ -298,7 +298,8 @@ def test_devices_that_share_a_batch_make_the_step_of_the_whole_batch():
     fitted = fitted.replace(params=fitted.params.replace(log_std_head=quiet))
     program = program_of(config)
     assert len(program.devices) == 2
-    after, loss = program.advance(fitted, program.place(rows, 2), jax.random.key(0), 0)
+    state, loss = program.advance(pretrain_lib.begin(fitted), program.place(rows, 2), jax.random.key(0), 0)
+    after = state.fitted
     how = {"prepare": lambda inputs: inputs, "ends": source.ends(config), "clamp": config.estimator.clamp}
     expected, expected_loss = refit.step(
         fitted, rows, jax.random.key(5), lr=3e-3, weight_decay=0.3, max_grad_norm=config.refit.max_grad_norm, **how
@@ -314,12 +315,33 @@ def test_devices_that_share_a_batch_make_the_step_of_the_whole_batch():
 def test_the_rate_falls_to_a_tenth():
     program = program_of(config_of(pretrain={"steps": 40, "every": 10, "lr": 0.01}))
     seen: list[np.ndarray] = []
-    object.__setattr__(program, "_compiled_steps", lambda fitted, rows, key, rates: seen.append(rates))
+    object.__setattr__(program, "_compiled_steps", lambda state, rows, key, pace: seen.append(pace.rate))
     for done in range(0, 40, 10):
         program.advance(None, None, jax.random.key(0), done)
     rates = np.concatenate(seen)
     assert rates[0] == np.float32(0.01)
     np.testing.assert_allclose(np.diff(rates), -0.009 / 40, rtol=1e-3)
+
+
+def test_what_is_kept_is_an_average_of_the_last_weights():
+    """One step a call, so that the weights in between are seen. The first counts for all, the second for 10 of 11."""
+    config = config_of(pretrain={"steps": 400, "every": 1, "batch": 2})
+    program = program_of(config)
+    random = np.random.default_rng(0)
+    rows = Trajectories(
+        inputs=random.normal(size=(2, 10, 2)).astype(np.float32),
+        length=np.full(2, 10, np.int32),
+        labels=np.asarray([[1, 1, 0, 0, 0], [1, 1, 1, 1, 1]], np.float32),
+        mask=np.ones((2, 5), bool),
+    )
+    state = pretrain_lib.begin(sources.Traces(TASK).fresh(config, jax.random.key(1)))
+    placed, weights = program.place(rows, 2), []
+    for done in (0, 1, 2000):
+        state, _ = program.advance(state, placed, jax.random.key(0), done)
+        weights.append(np.asarray(state.fitted.params.mean_head.kernel))
+    expected = 0.99 * (weights[0] / 11 + weights[1] * 10 / 11) + 0.01 * weights[2]
+    np.testing.assert_allclose(state.result.params.mean_head.kernel, expected, rtol=1e-5)
+    assert not np.allclose(expected, weights[2], rtol=1e-4), "or nobody could tell"
 
 
 def test_wrong_labels_are_for_learning_only(tmp_path):
@@ -415,7 +437,7 @@ def test_nothing_is_fitted_once_the_target_is_reached(tmp_path):
 
 def test_a_loss_that_explodes_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        pretrain_lib.Program, "advance", lambda self, fitted, rows, key, done: (fitted, np.float32(np.nan))
+        pretrain_lib.Program, "advance", lambda self, state, rows, key, done: (state, np.float32(np.nan))
     )
     write(tmp_path / "a.hdf5", record())
     refused(tmp_path, r"the loss became nan within 10 steps; choose a smaller pretrain.lr than 0.003\.")

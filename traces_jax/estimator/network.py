@@ -4,6 +4,7 @@ Plain functions instead of Flax modules: the input's half of a GRU layer does no
 matrix product for all times, outside the scan; a cell that owns both halves cannot do that.
 """
 
+import dataclasses
 import math
 
 import chex
@@ -89,6 +90,21 @@ def init(
         mean_head=Dense(kernel=mean_kernel, bias=jnp.full((1,), initial_mean, jnp.float32)),
         log_std_head=_fresh_dense(log_std_key, decoder[-1], 1),
     )
+
+
+def with_memory(estimator: Estimator, steps: int) -> Estimator:
+    """The same, but units of the top layer that keep what they know for 2, ..., `steps` steps, evenly in ratios.
+
+    An update gate at z keeps it for 1 / (1 - z) steps. As PyTorch draws them all gates begin near 1/2: two steps, from
+    where it takes long to learn to count over hundreds.
+    """
+    top, hidden = estimator.layers[-1], _hidden(estimator)
+    update = slice(hidden, 2 * hidden)
+    kept = jnp.log(jnp.geomspace(2.0, max(steps, 2), hidden) - 1.0)
+    top = dataclasses.replace(
+        top, input_bias=top.input_bias.at[update].set(kept), hidden_bias=top.hidden_bias.at[update].set(0.0)
+    )
+    return dataclasses.replace(estimator, layers=(*estimator.layers[:-1], top))
 
 
 def advance(estimator: Estimator, carry: jax.Array, inputs: jax.Array) -> jax.Array:

@@ -7,9 +7,11 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -24,6 +26,39 @@ _SHARE = "share"
 _CUT, _WHOLE = PartitionSpec(_SHARE), PartitionSpec()
 # Of the first rate, that of the last step.
 _LAST_RATE = 0.1
+# What a step leaves of the average before it, once there have been some: that of the last hundred or so.
+_KEPT = 0.99
+
+
+@flax.struct.dataclass
+class State:
+    """A pretraining under way.
+
+    Attributes:
+      fitted: after the last step.
+      average: of the weights after the last steps. Single ones judge now better, now worse; their average is steady.
+    """
+
+    fitted: Trained
+    average: network.Estimator
+
+    @property
+    def result(self) -> Trained:
+        """What is worth keeping."""
+        return dataclasses.replace(self.fitted, params=self.average)
+
+
+def begin(fitted: Trained) -> State:
+    """Before the first step."""
+    return State(fitted=fitted, average=fitted.params)
+
+
+@flax.struct.dataclass
+class _Pace:
+    """Of each of the next steps [N]: its rate, and what it leaves of the average."""
+
+    rate: jax.Array
+    kept: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,14 +92,18 @@ class Program:
 
         return jax.device_put(jax.tree.map(fill, rows), NamedSharding(self._mesh, _CUT))
 
-    def advance(self, fitted: Trained, rows: Trajectories, key: jax.Array, done: int) -> tuple[Trained, jax.Array]:
+    def advance(self, state: State, rows: Trajectories, key: jax.Array, done: int) -> tuple[State, jax.Array]:
         """`settings.every` gradient steps on batches drawn from placed rows, and their mean loss [].
 
         key: of the whole pretraining; never consumed. done: steps made before.
         """
-        progress = (done + np.arange(self.settings.every)) / self.settings.steps
-        rates = self.settings.lr * (1.0 - (1.0 - _LAST_RATE) * progress)
-        return self._compiled_steps(fitted, rows, stream(key, done, Stream.REFIT), rates.astype(np.float32))
+        number = done + np.arange(self.settings.every, dtype=np.float32)
+        rates = self.settings.lr * (1.0 - (1.0 - _LAST_RATE) * number / self.settings.steps)
+        # Where it began is soon forgotten.
+        kept = np.minimum(_KEPT, number / (number + 10.0))
+        return self._compiled_steps(
+            state, rows, stream(key, done, Stream.REFIT), _Pace(jnp.asarray(rates), jnp.asarray(kept))
+        )
 
     def look(self, estimator: network.Estimator, rows: Trajectories) -> tuple[np.ndarray, np.ndarray]:
         """Log-probabilities [N, P] of all prefixes of rows [N], and mean credits [N, T] of their steps."""
@@ -80,16 +119,16 @@ class Program:
     def _compiled_steps(self) -> Callable:
         own_batch = -(-self.settings.batch // len(self.devices))
 
-        def one_share(fitted: Trained, rows: Trajectories, key: jax.Array, rates: jax.Array):
-            def step(fitted: Trained, now: tuple[jax.Array, jax.Array]) -> tuple[Trained, jax.Array]:
-                key, rate = now
+        def one_share(state: State, rows: Trajectories, key: jax.Array, pace: _Pace):
+            def step(state: State, now: tuple[jax.Array, _Pace]) -> tuple[State, jax.Array]:
+                key, pace = now
                 draw_key, noise_key = jax.random.split(key)
                 batch = refit_lib.draw(rows, draw_key, own_batch)
-                return refit_lib.step(
-                    fitted,
+                fitted, loss = refit_lib.step(
+                    state.fitted,
                     batch,
                     noise_key,
-                    lr=rate,
+                    lr=pace.rate,
                     weight_decay=self.settings.weight_decay,
                     max_grad_norm=self.max_grad_norm,
                     prepare=self.prepare,
@@ -97,10 +136,12 @@ class Program:
                     clamp=self.clamp,
                     axis=_SHARE,
                 )
+                average = optax.incremental_update(fitted.params, state.average, 1.0 - pace.kept)
+                return State(fitted, average), loss
 
-            own = jax.random.split(jax.random.fold_in(key, lax.axis_index(_SHARE)), rates.shape[0])
-            fitted, losses = lax.scan(step, fitted, (own, rates))
-            return fitted, jnp.mean(losses)
+            own = jax.random.split(jax.random.fold_in(key, lax.axis_index(_SHARE)), self.settings.every)
+            state, losses = lax.scan(step, state, (own, pace))
+            return state, jnp.mean(losses)
 
         return self._shared(one_share, (_WHOLE, _CUT, _WHOLE, _WHOLE), (_WHOLE, _WHOLE))
 

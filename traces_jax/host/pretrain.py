@@ -110,7 +110,11 @@ def _start(config: Config, task: Task, out: pathlib.Path, source: sources.Traces
     if pathlib.Path(config.estimator.init).resolve() == out.resolve():
         config = dataclasses.replace(config, estimator=dataclasses.replace(config.estimator, init="none"))
     known = prior.load(config, task, print)
-    return known or Prior(source.fresh(config, stream(key, 0, Stream.ESTIMATOR)), statistics=None, rows=None)
+    if known:
+        return known
+    fresh = source.fresh(config, stream(key, 0, Stream.ESTIMATOR))
+    remembers = network.with_memory(fresh.params, task.horizon)
+    return Prior(dataclasses.replace(fresh, params=remembers), statistics=None, rows=None)
 
 
 def _split(config: Config, recording: Recording) -> Split:
@@ -161,6 +165,7 @@ def _fit(
         mask = recording.mask[split.choose]
         return _judged(log_probability[mask], recording.labels[split.choose][mask])["right"]
 
+    state = pretrain_lib.begin(fitted)
     best = Fit(fitted, right(fitted), 0)
     with progress.Bar("step", settings.steps) as view:
         view.begin(0)
@@ -168,14 +173,14 @@ def _fit(
         for done in range(settings.every, settings.steps + 1, settings.every):
             if best.accuracy >= settings.target_accuracy:
                 break
-            fitted, loss = program.advance(fitted, next(blocks), key, done - settings.every)
+            state, loss = program.advance(state, next(blocks), key, done - settings.every)
             if not np.isfinite(loss):
                 raise errors.UserError(
                     f"the loss became {loss} within {done} steps; choose a smaller pretrain.lr than {settings.lr}."
                 )
-            accuracy = right(fitted)
+            accuracy = right(state.result)
             if accuracy > best.accuracy:
-                best = Fit(fitted, accuracy, done)
+                best = Fit(state.result, accuracy, done)
             view.show(done, f"loss {loss:.3f}  prefixes right {100 * accuracy:.1f} %")
     return best
 
