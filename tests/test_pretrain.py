@@ -279,17 +279,21 @@ def test_a_small_memory_means_several_blocks_of_the_same(tmp_path, monkeypatch):
     assert not np.array_equal(parts[0].inputs, parts[3].inputs), "each time around in another order"
 
 
-def test_devices_that_share_a_batch_make_the_step_of_the_whole_batch():
-    """One episode in each device's share, so that what they draw is known."""
-    config = config_of(pretrain={"steps": 1, "every": 1, "batch": 2}, estimator={"normalize_inputs": False})
-    source = sources.Traces(TASK)
-    random = np.random.default_rng(0)
-    rows = Trajectories(
-        inputs=random.normal(size=(2, 10, 2)).astype(np.float32),
+def two_rows():
+    """Two whole episodes of the probe, one of them acceptable."""
+    return Trajectories(
+        inputs=np.random.default_rng(0).normal(size=(2, 10, 2)).astype(np.float32),
         length=np.full(2, 10, np.int32),
         labels=np.asarray([[1, 1, 0, 0, 0], [1, 1, 1, 1, 1]], np.float32),
         mask=np.ones((2, 5), bool),
     )
+
+
+def test_devices_that_share_a_batch_make_the_step_of_the_whole_batch():
+    """One episode in each device's share, so that what they draw is known."""
+    config = config_of(pretrain={"steps": 1, "every": 1, "batch": 2}, estimator={"normalize_inputs": False})
+    source = sources.Traces(TASK)
+    rows = two_rows()
     # Without spread there is no noise either, which the devices draw apart.
     fitted = source.fresh(config, jax.random.key(1))
     quiet = fitted.params.log_std_head.replace(
@@ -327,15 +331,8 @@ def test_what_is_kept_is_an_average_of_the_last_weights():
     """One step a call, so that the weights in between are seen. The first counts for all, the second for 10 of 11."""
     config = config_of(pretrain={"steps": 400, "every": 1, "batch": 2})
     program = program_of(config)
-    random = np.random.default_rng(0)
-    rows = Trajectories(
-        inputs=random.normal(size=(2, 10, 2)).astype(np.float32),
-        length=np.full(2, 10, np.int32),
-        labels=np.asarray([[1, 1, 0, 0, 0], [1, 1, 1, 1, 1]], np.float32),
-        mask=np.ones((2, 5), bool),
-    )
     state = pretrain_lib.begin(sources.Traces(TASK).fresh(config, jax.random.key(1)))
-    placed, weights = program.place(rows, 2), []
+    placed, weights = program.place(two_rows(), 2), []
     for done in (0, 1, 2000):
         state, _ = program.advance(state, placed, jax.random.key(0), done)
         weights.append(np.asarray(state.fitted.params.mean_head.kernel))
