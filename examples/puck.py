@@ -47,5 +47,5 @@ def get_config():
         method={"source": "oracle"},
         steps=200_000,
         environment={"count": 10, "steps": 100},
-        lagrange={"cost_limit": 1.0},
+        constraint={"cost_limit": 1.0},
     )

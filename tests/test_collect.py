@@ -26,7 +26,7 @@ SETTINGS = {
     "environment": {"count": 4, "steps": 10},
     "policy": {"hidden": (4,)},
     "critic": {"hidden": (4,)},
-    "labels": {"limit": 1.5},
+    "constraint": {"cost_limit": 1.5},
     "ppo": {"minibatch": 20, "passes": 2},
     "collect": {"steps": 120, "moments": 3, "limits": (0.5,), "noise": (0.0, 1.0, 3.0)},
 }
@@ -200,8 +200,8 @@ def test_behaviours():
     assert not training.ppo.actor_lr_decay and training.seeds == 1 and not training.sweep
     lanes = collect.behaviours(training)
     assert [(lane.name, lane.seed) for lane in lanes] == [("limit 0.75", 7), ("limit 3", 8), ("no limit", 9)]
-    assert [lane.config.lagrange.cost_limit for lane in lanes[:2]] == [0.75, 3.0]
-    assert lanes[2].config.lagrange.cost_limit > 1e6
+    assert [lane.config.constraint.cost_limit for lane in lanes[:2]] == [0.75, 3.0]
+    assert lanes[2].config.constraint.cost_limit > 1e6
 
 
 def test_without_a_limit_the_cost_does_not_count():

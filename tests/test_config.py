@@ -172,8 +172,8 @@ def test_round_trip_through_json():
 
 
 def test_whole_numbers_serve_as_numbers():
-    """--config.lagrange.cost_limit=25 arrives as an int; the pytree leaf must be a float like any other."""
-    limit = make_config(lagrange={"cost_limit": 10}).lagrange.cost_limit
+    """--config.constraint.cost_limit=25 arrives as an int; the pytree leaf must be a float like any other."""
+    limit = make_config(constraint={"cost_limit": 10}).constraint.cost_limit
     assert limit == 10.0 and isinstance(limit, float)
 
 
@@ -192,21 +192,21 @@ def test_a_config_cannot_be_changed():
 
 def test_lanes_are_the_product_of_settings_and_seeds():
     """The first swept field varies slowest and seeds fastest, so that the seeds of a setting lie together."""
-    config = make_config(seed=5, seeds=2, sweep="ppo.clip=0.1,0.2; lagrange.cost_limit=10,25")
+    config = make_config(seed=5, seeds=2, sweep="ppo.clip=0.1,0.2; constraint.cost_limit=10,25")
     lanes = config_lib.lanes(config)
     assert [lane.name for lane in lanes] == [
-        "seed=5 ppo.clip=0.1 lagrange.cost_limit=10",
-        "seed=6 ppo.clip=0.1 lagrange.cost_limit=10",
-        "seed=5 ppo.clip=0.1 lagrange.cost_limit=25",
-        "seed=6 ppo.clip=0.1 lagrange.cost_limit=25",
-        "seed=5 ppo.clip=0.2 lagrange.cost_limit=10",
-        "seed=6 ppo.clip=0.2 lagrange.cost_limit=10",
-        "seed=5 ppo.clip=0.2 lagrange.cost_limit=25",
-        "seed=6 ppo.clip=0.2 lagrange.cost_limit=25",
+        "seed=5 ppo.clip=0.1 constraint.cost_limit=10",
+        "seed=6 ppo.clip=0.1 constraint.cost_limit=10",
+        "seed=5 ppo.clip=0.1 constraint.cost_limit=25",
+        "seed=6 ppo.clip=0.1 constraint.cost_limit=25",
+        "seed=5 ppo.clip=0.2 constraint.cost_limit=10",
+        "seed=6 ppo.clip=0.2 constraint.cost_limit=10",
+        "seed=5 ppo.clip=0.2 constraint.cost_limit=25",
+        "seed=6 ppo.clip=0.2 constraint.cost_limit=25",
     ]
     assert [lane.seed for lane in lanes] == [5, 6] * 4
     assert [lane.config.ppo.clip for lane in lanes] == [0.1] * 4 + [0.2] * 4
-    assert [lane.config.lagrange.cost_limit for lane in lanes] == [10, 10, 25, 25] * 2
+    assert [lane.config.constraint.cost_limit for lane in lanes] == [10, 10, 25, 25] * 2
     # Nothing else differs.
     assert {lane.config.ppo.gamma for lane in lanes} == {config.ppo.gamma}
 
@@ -276,8 +276,8 @@ def test_static_fields_shape_the_program_and_traced_ones_do_not(path):
 def test_the_traced_fields():
     """A field that changes side changes what a sweep can do and what compiles; that should not happen unnoticed."""
     assert TRACED == [
-        "constraint.d", "estimator.action_clip", "estimator.clamp", "labels.limit", "labels.noise",
-        "lagrange.cost_limit", "lagrange.initial", "lagrange.lr", "lagrange.maximum",
+        "constraint.cost_limit", "constraint.d", "estimator.action_clip", "estimator.clamp", "labels.noise",
+        "lagrange.initial", "lagrange.lr", "lagrange.maximum",
         "lagrange.proportional", "ppo.actor_lr",
         "ppo.clip", "ppo.cost_critic_l2",
         "ppo.cost_gae_lambda", "ppo.critic_lr", "ppo.entropy", "ppo.gae_lambda", "ppo.gamma", "ppo.max_grad_norm",
@@ -360,3 +360,17 @@ def test_a_preset_changes_known_fields_only(name):
 def test_our_preset_changes_nothing():
     tree = config_lib.make().to_dict()
     assert config_lib.with_preset(tree, explicit=[]) == tree
+
+
+@pytest.mark.parametrize(("source", "limit"), [("traces", 50.0), ("oracle", 10.0)])
+def test_one_threshold_has_one_name(source, limit):
+    """Files of earlier versions had one for each source; what they meant is kept."""
+    tree = config_lib.to_dict(make_config(method={"source": source}))
+    del tree["constraint"]["cost_limit"]
+    tree["labels"]["limit"], tree["lagrange"]["cost_limit"] = 50.0, 10.0
+    tree["sweep"] = "labels.limit=1,2" if source == "traces" else "lagrange.cost_limit=1,2"
+    found = config_lib.from_saved(tree)
+    assert found.constraint.cost_limit == limit
+    assert [lane.config.constraint.cost_limit for lane in config_lib.lanes(found)] == [1.0, 2.0]
+    with pytest.raises(config_lib.ConfigError, match=r"'labels.limit' does not exist; it is called 'constraint.cost_l"):
+        config_lib.make(labels={"limit": 50.0})

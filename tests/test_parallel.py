@@ -74,10 +74,10 @@ def test_lanes_in_one_batch_equal_one_at_a_time():
 
 
 def test_a_swept_lane_equals_a_run_with_that_setting():
-    config = make_config(**SMALL, sweep="ppo.actor_lr=1e-4,1e-2; lagrange.cost_limit=5")
+    config = make_config(**SMALL, sweep="ppo.actor_lr=1e-4,1e-2; constraint.cost_limit=5")
     _, swept, _ = train(config)
     for index, rate in enumerate((1e-4, 1e-2)):
-        changed = {**SMALL, "ppo": {**SMALL["ppo"], "actor_lr": rate}, "lagrange": {"cost_limit": 5.0}}
+        changed = {**SMALL, "ppo": {**SMALL["ppo"], "actor_lr": rate}, "constraint": {"cost_limit": 5.0}}
         _, alone, _ = train(make_config(**changed))
         assert_trees_close(lane(swept.agent, index), alone.agent, rtol=1e-4, atol=1e-5)
 

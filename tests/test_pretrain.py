@@ -26,7 +26,8 @@ from traces_jax.host import pretrain as host
 BUDGET = {
     "task": "ProbeBudget",
     "method": {"source": "traces"},
-    "labels": {"limit": 3.0, "interval": 2},
+    "constraint": {"cost_limit": 3.0},
+    "labels": {"interval": 2},
     "refit": {"store": 16},
     "pretrain": {"steps": 20, "every": 10, "batch": 8},
 }
@@ -192,7 +193,7 @@ BAD_FILES = {
     "long": (put("timeouts", 29, False), "the episode from step 20 on has 20 steps; ProbeBudget has at most 10"),
     "all accepted": (
         put("costs", slice(None), 0.0),
-        r"all 160 labels to learn from say acceptable with labels.limit=3",
+        r"all 160 labels to learn from say acceptable with constraint.cost_limit=3",
     ),
     "all refused": (put("costs", slice(None), 9.0), "all 160 labels to learn from say violating"),
     "two episodes": (
@@ -460,7 +461,13 @@ def test_command_line(tmp_path, environment):
     write(tmp_path / "bad.hdf5", without("costs")(record()))
 
     def command(data):
-        settings = ["task=ProbeBudget", "labels.limit=3", "labels.interval=2", "pretrain.steps=20", "pretrain.every=10"]
+        settings = [
+            "task=ProbeBudget",
+            "constraint.cost_limit=3",
+            "labels.interval=2",
+            "pretrain.steps=20",
+            "pretrain.every=10",
+        ]
         program = [
             sys.executable, "-m", "traces_jax.pretrain", "--config", str(ROOT / "experiments/hopper.py"), "--data",
             data, "--out", "out", *(f"--config.{setting}" for setting in settings),

@@ -76,7 +76,7 @@ def test_a_budget_is_spent_and_not_exceeded():
     config = probe(
         "ProbeBudget", iterations, environment={"count": 8, "steps": 30},
         ppo={"actor_lr": 1e-3, "actor_lr_decay": False, "minibatch": 60, "passes": 4, "target_kl": 0.05},
-        lagrange={"initial": 1.5, "lr": 0.05, "window": 24}, sweep="lagrange.cost_limit=2,3,100",
+        lagrange={"initial": 1.5, "lr": 0.05, "window": 24}, sweep="constraint.cost_limit=2,3,100",
     )  # fmt: skip
     _, _, rows = train(config)
     late = {name: column[:, -60:].mean(axis=1) for name, column in rows.items()}
@@ -99,9 +99,10 @@ def test_a_violation_that_depends_on_history_needs_a_memory(source, iterations):
     config = probe(
         "ProbeHistory", iterations, environment={"count": 16, "steps": 8},
         ppo={"actor_lr": 3e-3, "minibatch": 32, "passes": 8, "target_kl": 0.05},
-        method={"source": source}, labels={"limit": 0.5, "interval": 1}, query={"fraction": 0.5},
+        method={"source": source}, constraint={"cost_limit": 0.5 if source == "traces" else 0.1},
+        labels={"interval": 1}, query={"fraction": 0.5},
         refit={"store": 256, "passes": 1, "steps": 10, "new_batch": 8, "stored_batch": 24, "lr": 1e-2},
-        lagrange={"cost_limit": 0.1, "initial": 1.0, "window": 32}, seeds=4,
+        lagrange={"initial": 1.0, "window": 32}, seeds=4,
     )  # fmt: skip
     built, state, _ = train(config)
     played = evaluation.episodes(built, state, 20)

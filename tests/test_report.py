@@ -168,11 +168,11 @@ def test_names_cannot_break_a_table():
 
 
 def test_swept_values_are_columns_with_limits_of_their_own(tmp_path):
-    lanes = {"seed=0 labels.limit=25": ([1], [30]), "seed=0 labels.limit=50": ([2], [30])}
-    by_task, _ = read_all(write_run(tmp_path / "a", lanes, sweep="labels.limit=25,50"))
+    lanes = {"seed=0 constraint.cost_limit=25": ([1], [30]), "seed=0 constraint.cost_limit=50": ([2], [30])}
+    by_task, _ = read_all(write_run(tmp_path / "a", lanes, sweep="constraint.cost_limit=25,50"))
     (table,) = tables.results(by_task)
     assert table.title == "Settings on BallRun"
-    assert table.head[2:4] == ["TraCeS labels.limit=25", "TraCeS labels.limit=50"]
+    assert table.head[2:4] == ["TraCeS constraint.cost_limit=25", "TraCeS constraint.cost_limit=50"]
     assert [cell.bold for cell in table.rows[0][2:4]] == [False, True]
     assert table.rows[1][1].text == "cost (limit 25, 50)"
 
@@ -182,7 +182,7 @@ def test_settings_are_named_by_what_differs(tmp_path):
     runs = [write_run(tmp_path / "a", one), write_run(tmp_path / "b", one, ppo={"clip": 0.1, "minibatch": 20})]
     assert [group.setting for group in read_all(*runs)[0][0]] == ["ppo.clip=0.2", "ppo.clip=0.1"]
     # How a run is watched, and what its method never reads, makes no other setting.
-    quiet = {"run": {"keep": 7}, "lagrange": {"cost_limit": 7.0}, "seed": 5}
+    quiet = {"run": {"keep": 7}, "pretrain": {"steps": 50}, "seed": 5}
     runs.append(write_run(tmp_path / "c", {"seed=5": ([3], [1])}, **quiet))
     assert [len(group.lanes) for group in read_all(*runs)[0][0]] == [2, 1]
     many = {"ppo": {"clip": 0.3, "entropy": 0.0, "gamma": 0.9, "minibatch": 20}, "constraint": {"d": 0.5}}
@@ -261,7 +261,7 @@ def odd_diagnostics(folder):
         (write("config.json", b"[1]"), 0, "not shown, its config.json is damaged"),
         (write("config.json", b"\xff\xfe"), 0, "not shown, its config.json is damaged"),
         (change_config(task=None), 0, "not shown, its config.json names no task"),
-        (change_config(labels={}), 0, "not shown, its config.json has no cost limit"),
+        (change_config(constraint={}), 0, "not shown, its config.json has no cost limit"),
         (change_config(method={}, lagrange={"cost_limit": 1}), 2, "config.json has no method.source, taken for a run"),
         (drop("metrics.jsonl"), 2, "no metrics.jsonl, so no curves"),
         (write("metrics.jsonl", b""), 2, "metrics.jsonl is empty, so no curves"),

@@ -26,7 +26,7 @@ HOPPER = {
 PROBE = {
     **HOPPER,
     "task": "ProbeBudget",
-    "lagrange": {"cost_limit": 100.0},
+    "constraint": {"cost_limit": 100.0},
     "run": {"checkpoint_every": 1, "tensorboard": False, "evaluation_episodes": 2, "keep": 4},
 }
 
@@ -38,7 +38,8 @@ TRACES = {
     "steps": 480,
     "environment": {"count": 4, "steps": 20},
     "method": {"source": "traces"},
-    "labels": {"limit": 3.0, "interval": 2},
+    "constraint": {"cost_limit": 3.0},
+    "labels": {"interval": 2},
     "query": {"fraction": 0.25, "batch": 4},
     "refit": {"store": 16, "passes": 2, "steps": 3, "new_batch": 2, "stored_batch": 4},
 }

@@ -26,7 +26,8 @@ PROBE = {
     "policy": {"hidden": (8,)},
     "critic": {"hidden": (8,)},
     "method": {"source": "traces"},
-    "labels": {"limit": 3.0, "interval": 2},
+    "constraint": {"cost_limit": 3.0},
+    "labels": {"interval": 2},
     "query": {"fraction": 0.25, "batch": 4},
     "refit": {"store": 16, "passes": 2, "steps": 3, "new_batch": 2, "stored_batch": 4},
 }

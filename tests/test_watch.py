@@ -27,8 +27,7 @@ TRACES = {
     "environment": {"count": 2, "steps": 20},
     "ppo": {"minibatch": 20},
     "method": {"source": "traces"},
-    "labels": {"limit": 3.0},
-    "lagrange": {"cost_limit": 7.0},
+    "constraint": {"cost_limit": 3.0},
 }
 BRAILLE = "".join(chr(0x2800 + number) for number in range(1, 256))
 
@@ -207,7 +206,7 @@ def test_frames_fit_their_width(width: int, count: int, source: str, tmp_path: p
     assert "iteration 3/10" in text and "120 steps each" in text
     assert f"{40 * count / 2:,.0f} steps/s" in text and "0:00:14 left" in text
     assert ("labels 12" in text) == ("estimated 0.9" in text) == (source == "traces")
-    assert f"(limit {3 if source == 'traces' else 7})" in text and curves.MARK in text
+    assert "(limit 3)" in text and curves.MARK in text
     assert (curves.SPREAD in text) == (count > 1)
     # Every lane has its line; when there are several, one more says their mean.
     assert sum(one.startswith(" seed=") for one in lines) == count
@@ -224,12 +223,12 @@ def test_frames_fit_their_height(width: int, height: int, tmp_path: pathlib.Path
 
 
 def test_long_names_are_not_cut(tmp_path: pathlib.Path):
-    config = a_run(tmp_path / "run", 3, seeds=2, sweep="lagrange.proportional=0.12345,1; labels.limit=3,5")
+    config = a_run(tmp_path / "run", 3, seeds=2, sweep="lagrange.proportional=0.12345,1; constraint.cost_limit=3,5")
     lines = shown(tmp_path / "run", config)
     (head,) = (number for number, one in enumerate(lines) if one.startswith(" lane "))
     column = slice(0, lines[head].index("return"))
     first = "".join(one[column].strip() for one in lines[head + 2 :])
-    assert first.startswith("seed=0lagrange.proportional=0.12345labels.limit=3seed=1")
+    assert first.startswith("seed=0lagrange.proportional=0.12345constraint.cost_limit=3seed=1")
     assert "(limit 3, 5)" in "\n".join(lines)
 
 

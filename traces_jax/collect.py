@@ -1,8 +1,8 @@
 """Collect: python -m traces_jax.collect --config experiments/ant.py --out ant.hdf5 --episodes 1000
 
 Makes a file of offline data where none can be had: trains policies with the true cost under several limits and without
-one, and takes episodes on the way, of every quality and with summed costs on both sides of labels.limit. The group
-`collect` of the settings is the recipe. The layout is DSRL's, one row for each step, episodes one after the other:
+one, and takes episodes on the way, of every quality and with summed costs on both sides of constraint.cost_limit. The
+group `collect` of the settings is the recipe. The layout is that of DSRL, a row for each step, episode after episode:
 
   observations, next_observations [N, O]; actions [N, A], as the policy chose them before the task clips; rewards,
   costs [N]; qpos [N, nq] after the step: float32. terminals [N], the episode ended for good; timeouts [N], the clock

@@ -165,7 +165,6 @@ class PPOConfig:
 class LagrangeConfig:
     """The multiplier of the cost constraint."""
 
-    cost_limit: float = nonnegative(25.0)
     initial: float = nonnegative(1e-3)
     lr: float = positive(0.035)
     # A measure that cannot be brought to its limit would let the multiplier grow until no reward counts any more.
@@ -220,8 +219,6 @@ class EstimatorConfig:
 class LabelsConfig:
     """The person or monitor that looks at trajectories; here an oracle that knows the cost."""
 
-    # Summed cost up to which a trajectory is acceptable. Hidden from the learner.
-    limit: float = nonnegative(25.0)
     # Steps between the prefixes that are judged as well.
     interval: int = whole(20)
     terminal_only: bool = switch(False)
@@ -296,8 +293,11 @@ class PretrainConfig:
 
 @settings
 class ConstraintConfig:
-    """What the policy has to keep when the cost is learned."""
+    """What the policy has to keep."""
 
+    # Summed true cost up to which a trajectory is acceptable. `oracle` is told, and keeps the mean below it. With a
+    # learned cost only the labeler knows it.
+    cost_limit: float = nonnegative(25.0)
     # "probability": the mean estimated probability of an acceptable trajectory is at least d (as released);
     # "jensen": the mean summed cost is at most -log d (as in the paper), which implies it.
     form: str = choice("probability", "probability", "jensen")
@@ -314,7 +314,7 @@ class CollectConfig:
 
     # Environment steps of each behaviour's training. Enough for the one without a limit to break it often.
     steps: int = whole(1_000_000)
-    # Cost limits of the others, as multiples of labels.limit: episodes just within it and just beyond teach the most.
+    # Limits of the others, as multiples of constraint.cost_limit: episodes just within it and just beyond teach most.
     limits: tuple[float, ...] = multiples((0.5, 1.0, 2.0))
     # How many times episodes are taken: before any training, which is random behaviour, and evenly until its end.
     moments: int = whole(8, low=2)
@@ -404,6 +404,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
+# Fields that earlier versions had: what they are called now.
+RENAMED = {"labels.limit": "constraint.cost_limit", "lagrange.cost_limit": "constraint.cost_limit"}
+
+
 def with_preset(tree: Mapping[str, Any], explicit: Collection[str]) -> dict[str, Any]:
     """The settings with the preset that they name. Who speaks last wins: the file, then the command line.
 
@@ -457,6 +461,34 @@ def from_dict(tree: Mapping[str, Any]) -> Config:
     return config
 
 
+def from_saved(tree: Any) -> Config:
+    """Builds and validates what `to_json` wrote, now or in an earlier version."""
+    return from_dict(updated(tree))
+
+
+def updated(tree: Any) -> Any:
+    """A config's tree, as an earlier version may have written it, with the names of today. Others come back as is."""
+    if not isinstance(tree, Mapping):
+        return tree
+    groups = {name: dict(value) if isinstance(value, Mapping) else value for name, value in tree.items()}
+    method = groups.get("method")
+    learns = isinstance(method, dict) and method.get("source") == "traces"
+    for old, new in RENAMED.items():
+        (group, name), (new_group, new_name) = old.split("."), new.split(".")
+        own = groups.get(group)
+        if not isinstance(own, dict) or name not in own:
+            continue
+        value = own.pop(name)
+        target = groups.setdefault(new_group, {})
+        # Each source had a name of its own for the limit.
+        if (group == "labels") == learns and isinstance(target, dict):
+            target.setdefault(new_name, value)
+        sweep = groups.get("sweep")
+        if isinstance(sweep, str):
+            groups["sweep"] = sweep.replace(old, new)
+    return groups
+
+
 def to_json(config: Config) -> str:
     """Text that `from_dict(json.loads(text))` reads back."""
     return json.dumps(to_dict(config), indent=2) + "\n"
@@ -492,6 +524,8 @@ def _short(value: float) -> str:
 
 def unknown(what: str, name: str, names: list[str]) -> ConfigError:
     """The error for a name that does not exist, with the nearest one that does."""
+    if name in RENAMED:
+        return ConfigError(f"{what} {name!r} does not exist; it is called {RENAMED[name]!r} now.")
     near = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.4)
     nearest = next((n for n in names if near and n.lower() == near[0]), None)
     hint = f"did you mean {nearest!r}?" if nearest else f"choose one of {', '.join(names)}."

@@ -194,7 +194,7 @@ class Learner:
         learned = jax.tree.leaves((agent, multiplier, normalizers, self.source.learned(source)))
         finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in learned]))
         row = {
-            **episodes.summary(truth, self.source.true_limit(config)),
+            **episodes.summary(truth, config.constraint.cost_limit),
             "window/return": window_means["returns"],
             "window/cost": window_means["costs"],
             "constraint/measure": verdict.measure,

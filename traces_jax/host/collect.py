@@ -28,7 +28,7 @@ from traces_jax.learner import Learner, LearnerState
 
 # Episodes that are played for each one that is kept.
 _PLAYED = 3
-# Between the ranges of summed cost, as multiples of labels.limit; two are acceptable.
+# Between the ranges of summed cost, as multiples of constraint.cost_limit; two are acceptable.
 _EDGES = np.asarray([0.2, 1.0, 2.0, 4.0])
 # No episode costs that much, and its square is still a float32.
 _NO_LIMIT = 1e9
@@ -128,13 +128,15 @@ def training_config(config: Config) -> Config:
 
 def behaviours(config: Config) -> list[Lane]:
     """A lane for each limit and one without. Each has its own seed: before training all would play the same."""
-    limits = [multiple * config.labels.limit for multiple in config.collect.limits]
-    constraints = {f"limit {limit:g}": dataclasses.replace(config.lagrange, cost_limit=limit) for limit in limits}
-    constraints["no limit"] = dataclasses.replace(config.lagrange, cost_limit=_NO_LIMIT, initial=0.0)
-    return [
-        Lane(name, config.seed + number, dataclasses.replace(config, lagrange=constraint))
-        for number, (name, constraint) in enumerate(constraints.items())
-    ]
+    limits = [multiple * config.constraint.cost_limit for multiple in config.collect.limits]
+    constrained = lambda limit: dataclasses.replace(  # noqa: E731
+        config, constraint=dataclasses.replace(config.constraint, cost_limit=limit)
+    )
+    configs = {f"limit {limit:g}": constrained(limit) for limit in limits}
+    configs["no limit"] = dataclasses.replace(
+        constrained(_NO_LIMIT), lagrange=dataclasses.replace(config.lagrange, initial=0.0)
+    )
+    return [Lane(name, config.seed + number, own) for number, (name, own) in enumerate(configs.items())]
 
 
 def plan(config: Config, lanes: int, count: int) -> tuple[list[Block], int]:
@@ -178,11 +180,19 @@ def choose(costs: np.ndarray, kept: np.ndarray, *, limit: float, count: int) -> 
 
 
 def play(
-    learner: Learner, settings: Config, state: LearnerState, block: jax.Array, noise: jax.Array, count: int
+    learner: Learner,
+    settings: Config,
+    state: LearnerState,
+    block: jax.Array,
+    noise: jax.Array,
+    count: int,
+    *,
+    limit: float,
 ) -> Played:
     """One lane: `count` environments, each until its first episode ends.
 
-    block: [] another has other episodes; noise: [] multiple of the policy's own.
+    block: [] another has other episodes; noise: [] multiple of the policy's own; limit: of the labeler, not of the
+    behaviour.
     """
     played = evaluation.noisy_episodes(
         learner,
@@ -191,7 +201,7 @@ def play(
         Stream.COLLECT,
         block,
         count,
-        limit=settings.labels.limit,
+        limit=limit,
         noise=noise,
         watch=lambda state: state.pipeline_state.qpos,
     )
@@ -251,11 +261,11 @@ def rare_label(accepted: np.ndarray) -> str:
 def _fill(built: build_lib.Built, file: h5py.File, view: progress.Progress, count: int) -> Kept:
     """Trains, plays and writes."""
     program, lanes = built.program, len(built.lanes)
-    limit = built.config.labels.limit
+    limit = built.config.constraint.cost_limit
     blocks, size = plan(built.config, lanes, count)
 
     def one_lane(settings: Config, state: LearnerState, block: jax.Array, noise: jax.Array) -> Played:
-        return play(program.learner, settings, state, block, noise, size)
+        return play(program.learner, settings, state, block, noise, size, limit=limit)
 
     compiled = jax.jit(program.map_lanes(one_lane, shared=2))
     kept = Kept(*(np.zeros(0, kind) for kind in (int, np.float32, np.float32, bool)))

@@ -24,7 +24,7 @@ def diagnose(built: build_lib.Built, state: LearnerState, folder: pathlib.Path, 
     console = rich.console.Console()
     result = collect(built, state, count, console)
     names = [lane.name for lane in built.lanes]
-    limits = np.asarray([built.program.learner.source.true_limit(lane.config) for lane in built.lanes])
+    limits = np.asarray([lane.config.constraint.cost_limit for lane in built.lanes])
     # One number, unless the limit is what the lanes differ in.
     limit = limits if np.ptp(limits) else limits[0]
     files.write_arrays(folder / "diagnostics.npz", lanes=np.asarray(names), limit=limit, **result)
@@ -69,7 +69,7 @@ def noisy_episodes(
     Returns arrays [count] and [count, T], see `collect`.
     """
     played = evaluation.noisy_episodes(
-        learner, settings, state, Stream.DIAGNOSE, block, count, limit=learner.source.true_limit(settings)
+        learner, settings, state, Stream.DIAGNOSE, block, count, limit=settings.constraint.cost_limit
     )
     transitions, truth = played.transitions, played.truth
     credit = evaluation.credits(learner, settings, state, transitions.observation, transitions.action)

@@ -156,7 +156,7 @@ def episode(built: build_lib.Built, state: LearnerState) -> Episode:
         qpos=truth.watched[:length],
         cost=truth.cost[:length],
         credit=None if credit is None else credit[:length],
-        limit=float(learner.source.true_limit(built.lanes[0].config)),
+        limit=built.lanes[0].config.constraint.cost_limit,
     )
 
 
@@ -215,7 +215,7 @@ def evaluate(built: build_lib.Built, state: LearnerState, folder: pathlib.Path, 
     """Evaluates, prints the table, saves evaluation.json and the raw episodes beside it."""
     result = episodes(built, state, count)
     names = [lane.name for lane in built.lanes]
-    limits = np.asarray([built.program.learner.source.true_limit(lane.config) for lane in built.lanes])
+    limits = np.asarray([lane.config.constraint.cost_limit for lane in built.lanes])
     summary = summarize(result, names, limits, [name.partition(" ")[2] for name in names])
     summary = {"task": built.config.task, "iteration": iteration, "episodes": count, **summary}
     files.write_text(folder / "evaluation.json", json.dumps(summary, indent=2) + "\n")

@@ -17,7 +17,7 @@ import h5py
 import jax.numpy as jnp
 import numpy as np
 
-from traces_jax.config import LabelsConfig
+from traces_jax.config import Config
 from traces_jax.feedback import labels as labels_lib
 from traces_jax.feedback import trajectories
 from traces_jax.feedback.trajectories import Trajectories
@@ -90,7 +90,7 @@ class Recording:
 
 @contextlib.contextmanager
 def opened(
-    path: pathlib.Path, task: Task, labels: LabelsConfig, ends: np.ndarray, say: Callable[[str], None]
+    path: pathlib.Path, task: Task, config: Config, ends: np.ndarray, say: Callable[[str], None]
 ) -> Iterator[Recording]:
     """Opens a file, checks all of it against the task, and labels its episodes. ends: [P] lengths of the prefixes."""
     if not path.is_file():
@@ -102,7 +102,7 @@ def opened(
     with file:
         _check_shapes(path, file, task)
         first, length, terminated = _episodes(path, file, task, say)
-        yield _scan(path, file, task, labels, ends, (first, length, terminated))
+        yield _scan(path, file, task, config, ends, (first, length, terminated))
 
 
 def _check_shapes(path: pathlib.Path, file: h5py.File, task: Task) -> None:
@@ -152,7 +152,7 @@ def _scan(
     path: pathlib.Path,
     file: h5py.File,
     task: Task,
-    labels: LabelsConfig,
+    config: Config,
     ends: np.ndarray,
     episodes: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> Recording:
@@ -178,9 +178,9 @@ def _scan(
                     jnp.asarray(cost),
                     jnp.asarray(length[group]),
                     jnp.asarray(terminated[group]),
-                    limit=labels.limit,
+                    limit=config.constraint.cost_limit,
                     ends=ends,
-                    early_end_violates=labels.early_end == "violating",
+                    early_end_violates=config.labels.early_end == "violating",
                 )
             )
         )

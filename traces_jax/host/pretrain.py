@@ -70,7 +70,7 @@ def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path) -> None:
     source = sources.Traces(task)
     key = jax.random.key(config.seed)
     start = _start(config, task, out, source, key)
-    with offline.opened(data, task, config.labels, source.ends(config), print) as recording:
+    with offline.opened(data, task, config, source.ends(config), print) as recording:
         split = _split(config, recording)
         recording = _mislead(config, recording, split, key)
         statistics = recording.statistics if start.statistics is None else start.statistics
@@ -138,7 +138,7 @@ def _split(config: Config, recording: Recording) -> Split:
         kind = "acceptable" if said.min() else "violating"
         raise errors.UserError(
             f"{recording.path}: all {said.size} labels to learn from say {kind} with "
-            f"labels.limit={config.labels.limit}; there must be some of both kinds."
+            f"constraint.cost_limit={config.constraint.cost_limit}; there must be some of both kinds."
         )
     return split
 

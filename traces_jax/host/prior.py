@@ -32,7 +32,8 @@ _RIGHT = "none, a folder of pretrain or of a run, or a .pt file would be right"
 # What an estimator was fitted with, so that it is of no use where these differ.
 _FITTED_WITH = {
     "estimator": ("hidden", "depth", "decoder", "decoder_reads", "normalize_inputs", "action_clip"),
-    "labels": ("limit", "interval", "terminal_only", "early_end"),
+    "constraint": ("cost_limit",),
+    "labels": ("interval", "terminal_only", "early_end"),
 }
 
 
@@ -179,7 +180,7 @@ def _text(value: Any) -> str:
 def _described(folder: pathlib.Path) -> Config:
     path = folder / DESCRIPTION
     try:
-        return config_lib.from_dict(json.loads(path.read_text(encoding="utf-8"))["config"])
+        return config_lib.from_saved(json.loads(path.read_text(encoding="utf-8"))["config"])
     except (OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
         raise errors.UserError(f"{path} is damaged: it does not say what the estimator was fitted with.") from None
 

@@ -156,7 +156,7 @@ def load_config(folder: pathlib.Path) -> Config:
     """The config of a run folder."""
     path = folder / "config.json"
     try:
-        return config_lib.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        return config_lib.from_saved(json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError):
         raise errors.UserError(f"{folder} is not a run folder: it has no config.json.") from None
     except json.JSONDecodeError as error:

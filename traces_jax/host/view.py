@@ -60,9 +60,7 @@ class View:
         self._lanes = config_lib.lanes(config)
         with_estimator = config.method.source != "oracle"
         self._figures = [figure for figure in _FIGURES if with_estimator or figure.name not in _LEARNED]
-        self._limits = sorted(
-            {lane.config.labels.limit if with_estimator else lane.config.lagrange.cost_limit for lane in self._lanes}
-        )
+        self._limits = sorted({lane.config.constraint.cost_limit for lane in self._lanes})
         self._path = folder / "metrics.jsonl"
         names = [*(figure.name for figure in self._figures), "seconds"]
         self._rows = metrics.Follower(self._path, [lane.name for lane in self._lanes], config.iterations, names)

@@ -59,10 +59,6 @@ class Source(Protocol):
         """Numbers in a summary; 0 for a source without memory."""
         ...
 
-    def true_limit(self, config: Config) -> jax.Array | float:
-        """Summed true cost up to which a trajectory is acceptable; for metrics."""
-        ...
-
     def learned(self, state: Any) -> Any:
         """The part of the state that must stay finite."""
         ...

@@ -15,9 +15,6 @@ class Oracle:
         del config
         return 0
 
-    def true_limit(self, config):
-        return config.lagrange.cost_limit
-
     def learned(self, state):
         return state
 
@@ -36,5 +33,5 @@ class Oracle:
     def judge(self, config, state, statistics, transitions, truth, window, key, index):
         del state, statistics, transitions, key, index
         measure = episodes.means(window)["costs"]
-        limit = jnp.asarray(config.lagrange.cost_limit, jnp.float32)
+        limit = jnp.asarray(config.constraint.cost_limit, jnp.float32)
         return None, Verdict(cost=truth.cost, measure=measure, limit=limit), {}

@@ -85,9 +85,6 @@ class Traces:
     def summary_size(self, config):
         return config.estimator.hidden
 
-    def true_limit(self, config):
-        return config.labels.limit
-
     def learned(self, state):
         return state.fitted
 
@@ -275,7 +272,7 @@ class Traces:
             cuts.take(truth.cost, horizon),
             cuts.length,
             cuts.last(transitions.terminated),
-            limit=config.labels.limit,
+            limit=config.constraint.cost_limit,
             ends=ends,
             early_end_violates=config.labels.early_end == "violating",
         )

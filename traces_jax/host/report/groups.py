@@ -16,8 +16,7 @@ METHODS = {"traces": "TraCeS", "oracle": "PPO-Lagrangian"}
 _NO_SETTING = r"(task|seed|seeds|sweep|method\.source|(run|collect|pretrain)\..*)"
 # Fields that a method does not read.
 _UNUSED = {
-    "oracle": r"(estimator|labels|query|refit|constraint|method)\..*",
-    "traces": r"lagrange\.cost_limit",
+    "oracle": r"(estimator|labels|query|refit|constraint\.(form|d)|method)\b.*",
 }
 # Settings that differ in more fields than that are named after their folder.
 _MOST_FIELDS = 3

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from traces_jax import config as config_lib
 from traces_jax.host import arrays, errors, metrics
 from traces_jax.host.report import credits
 
@@ -82,7 +83,7 @@ def _config(folder: pathlib.Path, note: Callable[[str], None]) -> dict[str, Any]
     if not folder.is_dir():
         raise errors.UserError("not a folder" if folder.exists() else "does not exist")
     try:
-        tree = _flatten(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        tree = _flatten(config_lib.updated(json.loads((folder / "config.json").read_text(encoding="utf-8"))))
     except FileNotFoundError:
         raise errors.UserError("not a run folder, it has no config.json") from None
     except (OSError, ValueError, AttributeError, RecursionError):
@@ -119,8 +120,7 @@ def _lane(
     except ValueError:
         raise errors.UserError(f"not shown, lane {name!r} is not of the form seed=0 field=value") from None
     try:
-        # As the sources know it: `true_limit`.
-        limit = float(settings["lagrange.cost_limit" if source == "oracle" else "labels.limit"])
+        limit = float(settings["constraint.cost_limit"])
     except (KeyError, TypeError, ValueError):
         raise errors.UserError("not shown, its config.json has no cost limit") from None
     return Lane(run, str(tree["task"]), source, seed, swept, settings, limit, rows, episodes, diagnosis)
