@@ -1,13 +1,17 @@
 """Checkpoints of the whole learner state, through orbax. The only file that knows orbax.
 
 A save is written beside and renamed when complete, so a process killed at any moment leaves the checkpoints before it
-whole. A checkpoint that cannot be read is set aside, and the one before it is used; a mere reader moves nothing. One
-that is whole but of another program's shapes is not damaged: nobody moves it.
+whole. A checkpoint that cannot be read is set aside where one before it can; a mere reader moves nothing. One that is
+whole but of another program's shapes, or of another run, is not damaged: nobody moves it.
 """
 
+import contextlib
+import errno
+import itertools
+import os
 import pathlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -15,52 +19,79 @@ import orbax.checkpoint as ocp
 
 from traces_jax.host import errors
 
+# Where a checkpoint says which run it belongs to.
+_RUN = "run"
+
 
 class Checkpoints:
-    """Saved states of one run, named by the number of finished iterations."""
+    """Saved states of one run, named by the number of finished iterations.
 
-    def __init__(self, folder: pathlib.Path, *, keep: int | None = None, read_only: bool = False):
+    identity: of the run; None if nobody knows, then nothing is checked.
+    """
+
+    def __init__(
+        self, folder: pathlib.Path, *, identity: str | None, keep: int | None = None, read_only: bool = False
+    ):
         self._folder = folder.absolute()
+        self._identity = identity
         self._read_only = read_only
         options = ocp.CheckpointManagerOptions(
             max_to_keep=keep, read_only=read_only, create=not read_only, enable_async_checkpointing=not read_only
         )
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), self._writing():
             warnings.simplefilter("ignore")
             self._manager = ocp.CheckpointManager(
                 self._folder, options=options, item_handlers=ocp.StandardCheckpointHandler()
             )
 
-    def save(self, iteration: int, state: Any) -> None:
-        """Copies the state at once and writes it in the background; the caller may donate the state right after."""
-        self._manager.save(iteration, args=ocp.args.StandardSave(state))
+    def save(self, iteration: int, state: Any, **notes: Any) -> None:
+        """Copies the state at once and writes it in the background; the caller may donate the state right after.
+
+        notes: what `notes` gives back, in JSON's types.
+        """
+        with self._writing():
+            self._manager.save(
+                iteration, args=ocp.args.StandardSave(state), custom_metadata={_RUN: self._identity, **notes}
+            )
 
     def iterations(self) -> list[int]:
         """All complete saves, oldest first."""
         return sorted(self._manager.all_steps())
 
+    def notes(self, iteration: int) -> dict[str, Any]:
+        """What was said of a save besides its state; nothing of a damaged one."""
+        try:
+            return dict(self._manager.metadata(iteration).custom_metadata or {})
+        except Exception:  # noqa: BLE001  orbax raises many kinds for a damaged file
+            return {}
+
     def restore(self, abstract: Any, iteration: int) -> Any:
         """The state saved after `iteration`. abstract: a tree of ShapeDtypeStruct with shardings."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            self._check_identity(iteration)
             self._check_shapes(abstract, iteration)
             return self._manager.restore(iteration, args=ocp.args.StandardRestore(abstract))
 
     def restore_latest(self, abstract: Any, say: Callable[[str], None]) -> tuple[int, Any] | None:
-        """The newest readable save and its iteration; None when there is none. Of damaged ones it speaks."""
-        found = self.iterations()
-        for iteration in reversed(found):
+        """The newest readable save and its iteration; None when there is none. Of damaged ones it speaks.
+
+        Where none can be read, all stay where they are: the next try gets the same answer.
+        """
+        damaged: dict[int, str] = {}
+        for iteration in reversed(self.iterations()):
             try:
-                return iteration, self.restore(abstract, iteration)
+                state = self.restore(abstract, iteration)
             except errors.UserError:
                 raise
             except Exception as error:  # noqa: BLE001  orbax raises many kinds for a damaged file
-                reason = " ".join(str(error).split())[:160]
-                fate = "passed over" if self._read_only else "set aside"
-                say(f"checkpoint {self._folder.name}/{iteration} is damaged and is {fate} ({reason}).")
-                if not self._read_only:
-                    self._set_aside(iteration)
-        if found:
+                damaged[iteration] = " ".join(str(error).split())[:160]
+                continue
+            for number, reason in damaged.items():
+                fate = "passed over" if self._read_only else f"set aside as {self._set_aside(number)}"
+                say(f"checkpoint {self._folder.name}/{number} is damaged and is {fate} ({reason}).")
+            return iteration, state
+        if damaged:
             raise errors.UserError(
                 f"no checkpoint in {self._folder} can be read; remove the run folder to start again."
             )
@@ -68,11 +99,32 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Returns when everything saved is on disk."""
-        self._manager.wait_until_finished()
+        with self._writing():
+            self._manager.wait_until_finished()
 
     def close(self) -> None:
         """Waits and lets go."""
-        self._manager.close()
+        with self._writing():
+            self._manager.close()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turns what orbax and its threads raise when a save fails into a sentence."""
+        try:
+            yield
+        except Exception as error:  # it depends on the place: OSError, ValueError of tensorstore, ...
+            if self._read_only:
+                raise
+            raise errors.WriteError(f"{self._folder} cannot be written: {_reason(error)}.") from None
+
+    def _check_identity(self, iteration: int) -> None:
+        """Refuses a save that says it is of another run. Those of earlier versions say nothing."""
+        theirs = self.notes(iteration).get(_RUN)
+        if None not in (theirs, self._identity) and theirs != self._identity:
+            raise errors.UserError(
+                f"checkpoint {self._folder}/{iteration} belongs to another run ({theirs}, not {self._identity}); "
+                f"remove it from this folder."
+            )
 
     def _check_shapes(self, abstract: Any, iteration: int) -> None:
         """Refuses a save whose own description has other arrays than are expected of it."""
@@ -89,10 +141,14 @@ class Checkpoints:
                     f"was changed: {name} is {there} there and {here} here."
                 )
 
-    def _set_aside(self, iteration: int) -> None:
-        damaged = self._folder / str(iteration)
-        damaged.rename(self._folder.parent / f"damaged-{self._folder.name}-{iteration}")
+    def _set_aside(self, iteration: int) -> str:
+        """Moves a save out of the way. Returns its new name."""
+        name = f"damaged-{self._folder.name}-{iteration}"
+        names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+        free = next(name for name in names if not (self._folder.parent / name).exists())
+        (self._folder / str(iteration)).rename(self._folder.parent / free)
         self._manager.reload()
+        return free
 
 
 def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
@@ -104,3 +160,12 @@ def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
 
     leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda leaf: hasattr(leaf, "shape"))
     return {jax.tree_util.keystr(path, simple=True, separator="."): shape(leaf) for path, leaf in leaves}
+
+
+def _reason(error: Exception) -> str:
+    """Why a save failed, in a few words. Tensorstore has the system's words somewhere in a page of its own."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = " ".join(str(error).split())
+    known = (os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO))
+    return next((words for words in known if words in text), text[:160])

@@ -8,4 +8,8 @@ class UserError(Exception):
     """One sentence that says what is wrong and what would be right."""
 
 
+class WriteError(UserError):
+    """A file cannot be written: no room, no permission."""
+
+
 USER_ERRORS = (ConfigError, TaskError, UserError)

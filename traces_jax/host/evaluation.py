@@ -23,6 +23,9 @@ from traces_jax.host import files
 from traces_jax.keys import Stream, stream
 from traces_jax.learner import Learner, LearnerState
 
+# Name of a run's own evaluation.
+_CLOSING = "evaluation"
+
 
 def episodes(built: build_lib.Built, state: LearnerState, count: int) -> dict[str, np.ndarray]:
     """Plays `count` episodes with every lane's mean policy. Returns return, cost, length: [S, count]."""
@@ -211,15 +214,61 @@ def table(summary: dict, task: str, episodes_per_seed: int) -> rich.table.Table:
     return result
 
 
-def evaluate(built: build_lib.Built, state: LearnerState, folder: pathlib.Path, *, iteration: int, count: int) -> dict:
-    """Evaluates, prints the table, saves evaluation.json and the raw episodes beside it."""
+def closing(folder: pathlib.Path) -> tuple[int, int] | None:
+    """Finished iterations and episodes of a run's own evaluation, `evaluation.json`; None if there is none."""
+    try:
+        found = json.loads((folder / f"{_CLOSING}.json").read_text(encoding="utf-8"))
+        return int(found["iteration"]), int(found["episodes"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def place(
+    folder: pathlib.Path, step: str, seed: int | None, iterations: np.ndarray, count: int, *, newest: bool
+) -> pathlib.Path:
+    """Where an evaluation goes: a path without its suffix.
+
+    A run's own evaluation is of all lanes at the newest checkpoint. It gives way only to one of a later checkpoint, or
+    of the same one with as many episodes. Any other has a name that says what was evaluated.
+
+    step, seed, count: what was asked for; iterations: [S] of the states; newest: whether these are all lanes at the
+    newest checkpoint.
+    """
+    known = closing(folder)
+    if newest and (known is None or (int(iterations[0]), count) >= known):
+        return folder / _CLOSING
+    which = "best" if step == "best" else f"step-{iterations[0]}"
+    of = "" if seed is None else f"-seed-{seed}"
+    return folder / "evaluations" / f"{which}{of}-episodes-{count}"
+
+
+def evaluate(
+    built: build_lib.Built, state: LearnerState, place: pathlib.Path, *, iterations: np.ndarray, count: int
+) -> dict:
+    """Evaluates, prints the table, saves it as place.json and the raw episodes as place.npz.
+
+    iterations: [S] finished iterations of the states.
+    """
     result = episodes(built, state, count)
     names = [lane.name for lane in built.lanes]
-    limits = np.asarray([lane.config.constraint.cost_limit for lane in built.lanes])
-    summary = summarize(result, names, limits, [name.partition(" ")[2] for name in names])
+    summary = summarize(result, names, [name.partition(" ")[2] for name in names])
+    diverged = np.asarray(jax.device_get(state.diverged))
+    for row, iteration, end in zip(summary["lanes"], iterations, diverged, strict=True):
+        row["iteration"] = int(iteration)
+        if end >= 0:
+            row["diverged"] = int(end)
+    iteration = int(iterations.max())
     summary = {"task": built.config.task, "iteration": iteration, "episodes": count, **summary}
-    files.write_text(folder / "evaluation.json", json.dumps(summary, indent=2) + "\n")
-    files.write_arrays(folder / "evaluation.npz", lanes=np.asarray(names), **result)
+    with files.writing(place.parent):
+        place.parent.mkdir(exist_ok=True)
+    files.write_arrays(
+        place.with_name(f"{place.name}.npz"),
+        lanes=np.asarray(names),
+        iteration=np.asarray(iteration),
+        diverged=diverged,
+        **result,
+    )
+    files.write_text(place.with_name(f"{place.name}.json"), json.dumps(summary, indent=2) + "\n")
     console = rich.console.Console()
     console.print(table(summary, built.config.task, count))
     return summary

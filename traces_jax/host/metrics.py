@@ -1,66 +1,175 @@
-"""Rows of scalars, one for each lane and iteration: JSON lines for programs, TensorBoard for eyes."""
+"""Rows of scalars, one for each lane and iteration: JSON lines for programs, TensorBoard for eyes.
+
+`metrics.jsonl` is what counts. TensorBoard's files are made from it: anew whenever a run begins or goes on, so that
+they show the same history.
+"""
 
 import json
 import math
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-import tensorboardX
+from tensorboardX import event_file_writer
+from tensorboardX.proto import event_pb2, summary_pb2
 
 from traces_jax.host import files
+
+# Bytes of a line; no row of ours comes near.
+_LONGEST = 1 << 20
+# What is not a scalar to draw.
+_NAMES = ("lane", "iteration", "steps", "seconds")
 
 
 class MetricWriter:
     """Appends to `metrics.jsonl` and, if asked, to `tensorboard/<lane>/`."""
 
-    def __init__(self, folder: pathlib.Path, lanes: Sequence[str], *, tensorboard: bool, iterations_done: int):
-        self._lanes = list(lanes)
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        rows_before: Mapping[str, int],
+        *,
+        tensorboard: bool,
+        say: Callable[[str], None],
+    ):
+        """rows_before: lane -> how many of its iterations have rows already. say: is told of rows that are lost."""
+        self._lanes = list(rows_before)
         self._path = folder / "metrics.jsonl"
-        _drop_rows_from(self._path, iterations_done)
-        self._file = self._path.open("a", encoding="utf-8")
-        self._boards = []
-        if tensorboard:
-            # purge_step makes TensorBoard forget what a killed run wrote beyond its last checkpoint.
-            self._boards = [
-                tensorboardX.SummaryWriter(
-                    str(folder / "tensorboard" / lane.replace("/", "_")), purge_step=iterations_done
-                )
-                for lane in lanes
-            ]
+        _keep(self._path, rows_before, say)
+        self._board = Board(folder / "tensorboard", self._lanes) if tensorboard else None
+        if self._board is not None:
+            for row in read(self._path):
+                self._board.add(row)
+            self._board.flush()
+        with files.writing(self._path):
+            self._file = self._path.open("a", encoding="utf-8")
 
     def write(self, start: int, rows: Mapping[str, np.ndarray], *, steps_per_iteration: int, seconds: float) -> None:
-        """rows: name -> [S, iterations of the chunk], the first of them iteration `start`."""
-        length = next(iter(rows.values())).shape[1]
-        for offset in range(length):
-            for lane, name in enumerate(self._lanes):
-                iteration = start + offset
-                row = {key: _json_number(values[lane, offset]) for key, values in rows.items()}
-                steps = (iteration + 1) * steps_per_iteration
-                line = {"lane": name, "iteration": iteration, "steps": steps, "seconds": round(seconds, 3), **row}
-                self._file.write(json.dumps(line) + "\n")
-                if self._boards:
-                    for key, value in row.items():
-                        if value is not None:
-                            self._boards[lane].add_scalar(key, value, steps)
-        self._file.flush()
+        """rows: name -> [S, iterations of the chunk], the first of them iteration `start`.
+
+        A lane has rows as long as all it has learned is finite.
+        """
+        sound = rows["finite"] > 0
+        with files.writing(self._path):
+            for offset in range(sound.shape[1]):
+                for lane in np.flatnonzero(sound[:, offset]):
+                    iteration = start + offset
+                    line = {
+                        "lane": self._lanes[lane],
+                        "iteration": iteration,
+                        "steps": (iteration + 1) * steps_per_iteration,
+                        "seconds": round(seconds, 3),
+                        **{key: _json_number(values[lane, offset]) for key, values in rows.items()},
+                    }
+                    self._file.write(json.dumps(line) + "\n")
+                    if self._board is not None:
+                        self._board.add(line)
+            self._file.flush()
+        if self._board is not None:
+            self._board.flush()
 
     def close(self) -> None:
         """Flushes everything."""
-        self._file.close()
-        for board in self._boards:
-            board.close()
+        with files.writing(self._path):
+            self._file.close()
+        if self._board is not None:
+            self._board.close()
 
 
-def read(path: pathlib.Path) -> Iterator[dict]:
-    """Rows of a metrics file; a last line cut short by a crash is left out."""
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError:
-                return
+class Board:
+    """TensorBoard's files, a folder for each lane, begun anew.
+
+    Events are written by who adds them. The usual writers do so in a thread, and where it dies of a full disk, whoever
+    adds more waits for ever.
+    """
+
+    _SECONDS_BETWEEN_FLUSHES = 10.0
+
+    def __init__(self, folder: pathlib.Path, lanes: Sequence[str]):
+        self._folder = folder
+        self._flushed = -math.inf
+        self._writers: dict[str, event_file_writer.EventsWriter] = {}
+        with files.writing(folder):
+            if folder.is_dir() and not folder.is_symlink():
+                shutil.rmtree(folder)
+            for lane in lanes:
+                own = folder / lane.replace("/", "_")
+                own.mkdir(parents=True)
+                self._writers[lane] = event_file_writer.EventsWriter(str(own / "events"))
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """A row of the metrics file, as one event."""
+        values = [
+            summary_pb2.Summary.Value(tag=name, simple_value=value)
+            for name, value in row.items()
+            if name not in _NAMES and value is not None
+        ]
+        event = event_pb2.Event(
+            step=row["steps"], wall_time=time.time(), summary=summary_pb2.Summary(value=values)
+        )
+        with files.writing(self._folder):
+            self._writers[row["lane"]].write_event(event)
+
+    def flush(self) -> None:
+        """Puts what was added into the files, if that was not done a moment ago: it waits for the disk."""
+        if time.monotonic() - self._flushed < self._SECONDS_BETWEEN_FLUSHES:
+            return
+        with files.writing(self._folder):
+            for writer in self._writers.values():
+                writer.flush()
+        self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        """Flushes, and lets the files go."""
+        with files.writing(self._folder):
+            for writer in self._writers.values():
+                writer.close()
+
+
+def read(path: pathlib.Path, note: Callable[[str], None] = lambda text: None) -> Iterator[dict[str, Any]]:
+    """Rows of a metrics file. note: is told, at the end, of lines that are none.
+
+    A last line that a crash cut short is left out without a word.
+    """
+    wrong: list[int] = []
+    with path.open("rb") as file:
+        for number, line in enumerate(_lines(file), start=1):
+            row = _row(line)
+            if row is not None:
+                yield row
+            elif line.endswith(b"\n"):
+                wrong.append(number)
+    if wrong:
+        which = f"line {wrong[0]} is" if len(wrong) == 1 else f"{len(wrong)} lines, the first of them {wrong[0]}, are"
+        note(f"{path.name}: {which} damaged and left out")
+
+
+def _lines(file) -> Iterator[bytes]:
+    """The lines of a binary file. Of one that is too long for a row only the beginning, with an end."""
+    while line := file.readline(_LONGEST):
+        if len(line) == _LONGEST and not line.endswith(b"\n"):
+            while (rest := file.readline(_LONGEST)) and not rest.endswith(b"\n"):
+                pass
+            line = b"too long\n"
+        yield line
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """A line as a row: a lane, an iteration, environment steps, and numbers. None if it is something else."""
+    try:
+        row = json.loads(line)
+        known = isinstance(row, dict) and isinstance(row["lane"], str)
+        if not known or not all(type(row[name]) is int and 0 <= row[name] < 2**63 for name in ("iteration", "steps")):
+            return None
+        numbers = (value for name, value in row.items() if name != "lane" and value is not None)
+        return row if all(type(value) in (int, float) and abs(float(value)) < math.inf for value in numbers) else None
+    # No JSON, no UTF-8, lists too deep, numbers too long, no iteration.
+    except (ValueError, RecursionError, KeyError, OverflowError):
+        return None
 
 
 class Follower:
@@ -78,7 +187,7 @@ class Follower:
 
     def look(self) -> None:
         """Takes in the lines that are complete by now. Damaged ones are passed over, and so are unknown lanes."""
-        if not self._path.exists():
+        if not self._path.is_file():
             return
         with self._path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -88,31 +197,37 @@ class Follower:
                 for values in self.values.values():
                     values[:] = np.nan
             file.seek(self._read)
-            for line in file:
+            for line in _lines(file):
                 if not line.endswith(b"\n"):
                     break
-                self._read += len(line)
-                self._take(line)
+                self._read = file.tell()
+                self._take(_row(line))
 
-    def _take(self, line: bytes) -> None:
-        try:
-            row = json.loads(line)
-            lane, iteration = self._lanes[row["lane"]], int(row["iteration"])
-            numbers = [math.nan if row.get(name) is None else float(row[name]) for name in self.values]
-        # What a line of other content raises: no JSON, no row, other types in it.
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+    def _take(self, row: Mapping[str, Any] | None) -> None:
+        if row is None or row["lane"] not in self._lanes:
             return
-        for number, values in zip(numbers, self.values.values(), strict=True):
-            if 0 <= iteration < values.shape[1]:
-                values[lane, iteration] = number
+        lane, iteration = self._lanes[row["lane"]], row["iteration"]
+        for name, values in self.values.items():
+            if iteration < values.shape[1]:
+                values[lane, iteration] = math.nan if row.get(name) is None else row[name]
 
 
-def _drop_rows_from(path: pathlib.Path, iteration: int) -> None:
+def _keep(path: pathlib.Path, rows_before: Mapping[str, int], say: Callable[[str], None]) -> None:
     """Removes rows that a killed run wrote after its last checkpoint; they will be written again."""
     if not path.exists():
+        if any(rows_before.values()):
+            say(f"{path.name} is missing: the rows of the first {max(rows_before.values())} iterations are lost.")
         return
-    kept = [json.dumps(row) for row in read(path) if row["iteration"] < iteration]
-    files.write_text(path, "".join(line + "\n" for line in kept))
+    held: dict[str, set[int]] = {lane: set() for lane in rows_before}
+    with files.beside(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for row in read(path, lambda text: say(f"{text}.")):
+            lane, iteration = row["lane"], row["iteration"]
+            if iteration < rows_before.get(lane, 0) and iteration not in held[lane]:
+                held[lane].add(iteration)
+                file.write(json.dumps(row) + "\n")
+    for lane, iterations in held.items():
+        if missing := rows_before[lane] - len(iterations):
+            say(f"{path.name}: {missing} of the first {rows_before[lane]} rows of {lane} are missing.")
 
 
 def _json_number(value: np.ndarray) -> float | None:

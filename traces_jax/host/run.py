@@ -1,42 +1,40 @@
-"""A training run: the loop around the compiled chunk, and the folder it leaves behind.
-
-config.json     the resolved config             metrics.jsonl   a row for each lane and iteration
-run.json        command, versions, device       tensorboard/    the same for eyes
-checkpoints/    whole states, the newest few    best/           the best state within the cost limit
-evaluation.json what `evaluate` found           evaluation.npz  every episode behind it
-diagnostics.npz episodes step by step, with their credits
-"""
+"""A training run: the loop around the compiled chunk. What it leaves behind is in `folder`."""
 
 import contextlib
 import dataclasses
-import json
+import os
 import pathlib
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 
 import jax
 import numpy as np
 
-from traces_jax import config as config_lib
 from traces_jax.config import Config
+from traces_jax.host import best as best_lib
 from traces_jax.host import build as build_lib
-from traces_jax.host import checkpoint, errors, evaluation, files, metrics, prior, progress, runtime
+from traces_jax.host import checkpoint, cli, errors, evaluation, metrics, prior, progress, runtime
+from traces_jax.host import folder as folder_lib
+from traces_jax.host.build import Built
 from traces_jax.learner import LearnerState
 from traces_jax.sources import Prior
-
-# Fields that say how a run is watched, or what happened before it, not what it computes; they may change when it is
-# resumed.
-_FREE_TO_CHANGE = ("run", "collect", "pretrain")
 
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    """A saved state and the program that can run it."""
+    """Saved states and the program that can run them.
 
-    built: build_lib.Built
+    Attributes:
+      iterations: [S] finished iterations of each lane's state.
+      newest: whether these are all lanes of the run at its newest checkpoint.
+    """
+
+    built: Built
     state: LearnerState
-    iteration: int
+    iterations: np.ndarray
+    newest: bool
 
 
 def train(config: Config, folder: pathlib.Path) -> bool:
@@ -44,72 +42,149 @@ def train(config: Config, folder: pathlib.Path) -> bool:
     built = build_lib.build(config)
     # Only a run that begins reads it: one that goes on has it in its state, and may outlive the file.
     start = None if _has_begun(folder) else prior.load(config, built.task, print)
-    prepare_folder(config, folder)
-    checkpoints = checkpoint.Checkpoints(folder / "checkpoints", keep=config.run.keep)
-    best = checkpoint.Checkpoints(folder / "best", keep=1)
-    try:
-        with (
-            progress.Progress(config.iterations, config.iteration_steps * len(built.lanes)) as view,
-            _stop_on_signal() as stopped,
-        ):
-            return _loop(config, folder, built, start, checkpoints, best, view, stopped)
-    finally:
-        checkpoints.close()
-        best.close()
+    with folder_lib.locked(folder):
+        folder_lib.prepare(config, folder, print)
+        identity = folder_lib.identity(folder)
+        if identity is None and not _has_begun(folder):
+            identity = folder_lib.describe(folder, {**runtime.describe(), "physics": built.physics})
+        try:
+            return _Run(config, folder, built, identity).train(start)
+        except errors.WriteError as error:
+            raise errors.UserError(f"{error} {_last_good(folder)} When it can, the same command goes on.") from None
 
 
-def _loop(config: Config, folder, built, start: Prior | None, checkpoints, best, view, stopped) -> bool:
-    program, length = built.program, config.run.chunk
-    restored = checkpoints.restore_latest(program.abstract(), view.say)
-    done, state = restored if restored else (0, program.init(start))
-    if done:
-        view.say(f"resuming after iteration {done} of {config.iterations}")
-    view.begin(done)
-    if done == 0:
-        files.write_text(folder / "run.json", json.dumps({**runtime.describe(), "physics": built.physics}, indent=2))
-    writer = metrics.MetricWriter(
-        folder, [lane.name for lane in built.lanes], tensorboard=config.run.tensorboard, iterations_done=done
-    )
-    best_return = _best_so_far(folder / "metrics.jsonl", best.iterations())
-    started = time.monotonic()
-    saved = done
-    try:
-        while done < config.iterations and not stopped:
-            state, device_rows = program.chunk(state, done)
-            rows = {name: np.asarray(values) for name, values in jax.device_get(device_rows).items()}
-            if not np.all(rows["finite"]):
-                raise errors.UserError(_diverged(rows, built, done, folder, checkpoints))
-            writer.write(done, rows, steps_per_iteration=config.iteration_steps, seconds=time.monotonic() - started)
-            done += length
-            view.update(done, rows)
-            # As far as the learner itself knows: with a learned cost, the true one has no say in what is kept.
-            if np.all(rows["constraint/gap"][:, -1] <= 0):
-                mean_return = float(np.mean(rows["window/return"][:, -1]))
-                if mean_return > best_return and done % config.run.checkpoint_every == 0:
-                    best_return = mean_return
-                    best.save(done, state)
-            if done % config.run.checkpoint_every == 0 or done == config.iterations:
+class _Run:
+    """One process's share of a run."""
+
+    def __init__(self, config: Config, folder: pathlib.Path, built: Built, identity: str | None):
+        self._config = config
+        self._folder = folder
+        self._built = built
+        self._identity = identity
+
+    def train(self, start: Prior | None) -> bool:
+        """Until the end or until a signal comes."""
+        config = self._config
+        with contextlib.ExitStack() as stack:
+            checkpoints = checkpoint.Checkpoints(
+                self._folder / "checkpoints", identity=self._identity, keep=config.run.keep
+            )
+            stack.callback(checkpoints.close)
+            view = stack.enter_context(
+                progress.Progress(config.iterations, config.iteration_steps * len(self._built.lanes))
+            )
+            stopped = stack.enter_context(_stop_on_signal())
+            done, state = self._begin(checkpoints, start, view.say)
+            if done < config.iterations:
+                view.begin(done)
+                best = best_lib.Best(
+                    self._folder / "best", self._built.program.abstract(), len(self._built.lanes), self._identity
+                )
+                stack.callback(best.close)
+                done, state = self._loop(done, state, checkpoints, best, view, stopped)
+                checkpoints.wait()
+            view.close()
+            if done < config.iterations:
+                print(f"stopped after iteration {done} of {config.iterations}; the same command goes on from there")
+                return False
+            self._evaluate(state)
+        return True
+
+    def _begin(
+        self, checkpoints: checkpoint.Checkpoints, start: Prior | None, say: Callable[[str], None]
+    ) -> tuple[int, LearnerState]:
+        """Finished iterations, and the state after them."""
+        program = self._built.program
+        restored = checkpoints.restore_latest(program.abstract(), say)
+        if restored is None:
+            if (self._folder / "metrics.jsonl").exists():
+                say("there is no checkpoint yet; starting again")
+            return 0, program.init(start)
+        done, state = restored
+        say(f"resuming after iteration {done} of {self._config.iterations}")
+        before = folder_lib.description(self._folder).get("devices")
+        if before not in (None, jax.device_count()):
+            say(
+                f"note: the run began with {before} devices and goes on with {jax.device_count()}: the last digits may "
+                f"differ from those of a run that was not stopped"
+            )
+        return done, state
+
+    def _loop(
+        self,
+        done: int,
+        state: LearnerState,
+        checkpoints: checkpoint.Checkpoints,
+        best: best_lib.Best,
+        view: progress.Progress,
+        stopped: list[int],
+    ) -> tuple[int, LearnerState]:
+        """Chunk after chunk; rows, checkpoints and news in between."""
+        config, every = self._config, self._config.run.checkpoint_every
+        sound = self._sound_iterations(state, done)
+        self._check_some_are_sound(sound, done)
+        writer = metrics.MetricWriter(self._folder, sound, tensorboard=config.run.tensorboard, say=view.say)
+        started = time.monotonic()
+        saved = done
+        try:
+            while done < config.iterations and not stopped:
+                # Up to the next multiple of a chunk, wherever an earlier process with another chunk left off.
+                length = min(config.run.chunk - done % config.run.chunk, config.iterations - done)
+                state, device_rows = self._built.program.chunk(state, done, length)
+                rows = {name: np.asarray(values) for name, values in jax.device_get(device_rows).items()}
+                writer.write(done, rows, steps_per_iteration=config.iteration_steps, seconds=time.monotonic() - started)
+                sound = self._sound_iterations(state, done + length)
+                for lane, iterations in sound.items():
+                    if done <= iterations < done + length:
+                        view.say(f"{lane} became non-finite in iteration {iterations}; it learns nothing from there on")
+                done += length
+                view.update(done, rows)
+                self._check_some_are_sound(sound, done)
+                if done % every == 0 or done == config.iterations:
+                    best.consider(done, state, rows["constraint/gap"][:, -1], rows["window/return"][:, -1])
+                    checkpoints.save(done, state)
+                    saved = done
+            if saved < done:
                 checkpoints.save(done, state)
-                saved = done
-        if saved < done:
-            checkpoints.save(done, state)
-    finally:
-        writer.close()
-    if done < config.iterations:
-        return False
-    checkpoints.wait()
-    if config.run.evaluation_episodes:
-        view.close()
-        evaluation.evaluate(built, state, folder, iteration=done, count=config.run.evaluation_episodes)
-    return True
+        finally:
+            writer.close()
+        return done, state
+
+    def _sound_iterations(self, state: LearnerState, done: int) -> dict[str, int]:
+        """Of each lane, how many of the `done` iterations it was finite in."""
+        diverged = _diverged(state)
+        return {
+            lane.name: int(iteration) if iteration >= 0 else done
+            for lane, iteration in zip(self._built.lanes, diverged, strict=True)
+        }
+
+    def _check_some_are_sound(self, sound: dict[str, int], done: int) -> None:
+        """Without any lane that learns there is nothing to go on with."""
+        if all(iterations < done for iterations in sound.values()) and done:
+            which = ", ".join(f"{lane} in iteration {iterations}" for lane, iterations in sound.items())
+            raise errors.UserError(
+                f"everything became non-finite ({which}); {_last_good(self._folder)} A smaller ppo.actor_lr or "
+                f"refit.lr, in another run folder, may help."
+            )
+
+    def _evaluate(self, state: LearnerState) -> None:
+        """Closes the run with an evaluation, unless it has had one with as many episodes."""
+        wanted = self._config.run.evaluation_episodes
+        iterations = np.full(len(self._built.lanes), self._config.iterations)
+        known = evaluation.closing(self._folder)
+        if not wanted or (known and known[0] >= self._config.iterations and known[1] >= wanted):
+            print(f"complete: {self._config.iterations} of {self._config.iterations} iterations")
+            return
+        place = evaluation.place(self._folder, "latest", None, iterations, wanted, newest=True)
+        evaluation.evaluate(self._built, state, place, iterations=iterations, count=wanted)
 
 
 def load(folder: pathlib.Path, step: str, seed: int | None, say: Callable[[str], None]) -> Loaded:
     """A saved state ready to act. step: "latest", "best" or a number of finished iterations; seed: one, or all."""
-    config = load_config(folder)
+    config = folder_lib.load_config(folder)
     built = build_lib.build(config)
     name = "best" if step == "best" else "checkpoints"
-    saved = checkpoint.Checkpoints(folder / name, read_only=True)
+    saved = checkpoint.Checkpoints(folder / name, identity=folder_lib.identity(folder), read_only=True)
     try:
         found = saved.iterations()
         if not found:
@@ -118,106 +193,89 @@ def load(folder: pathlib.Path, step: str, seed: int | None, say: Callable[[str],
             restored = saved.restore_latest(built.program.abstract(), say)
             assert restored is not None
             iteration, state = restored
-        elif step.isdigit() and int(step) in found:
-            iteration, state = int(step), saved.restore(built.program.abstract(), int(step))
+        elif step.isascii() and step.isdigit() and int(step) in found:
+            iteration, state = int(step), _restore(saved, built, int(step))
         else:
             choices = ", ".join(str(number) for number in found)
             raise errors.UserError(f"--step={step} is not right: choose latest, best or one of {choices}.")
+        iterations = np.full(len(built.lanes), iteration)
+        if step == "best":
+            iterations = best_lib.iterations(saved.notes(iteration), len(built.lanes), iteration)
     finally:
         saved.close()
-    if seed is None:
-        return Loaded(built, state, iteration)
-    wanted = [index for index, lane in enumerate(built.lanes) if lane.seed == seed]
+    wanted = [index for index, lane in enumerate(built.lanes) if seed is None or lane.seed == seed]
     if not wanted:
         seeds = ", ".join(dict.fromkeys(str(lane.seed) for lane in built.lanes))
         raise errors.UserError(f"--seed={seed} is not in run {folder}; choose one of {seeds}.")
-    chosen = build_lib.build(config, [built.lanes[index] for index in wanted])
-    return Loaded(chosen, chosen.program.place(jax.tree.map(lambda leaf: leaf[np.asarray(wanted)], state)), iteration)
+    kept = [index for index in wanted if iterations[index] >= 0]
+    for index in wanted:
+        if index not in kept:
+            say(f"{built.lanes[index].name} never kept its constraint and has no best state.")
+    if not kept:
+        raise errors.UserError(f"run {folder} has no best state of seed {seed}; --step=latest has one.")
+    if len(kept) == len(built.lanes):
+        return Loaded(built, state, iterations, newest=name == "checkpoints" and iteration == found[-1])
+    chosen = build_lib.build(config, [built.lanes[index] for index in kept])
+    state = chosen.program.place(jax.tree.map(lambda leaf: leaf[np.asarray(kept)], state))
+    return Loaded(chosen, state, iterations[kept], newest=False)
 
 
-def prepare_folder(config: Config, folder: pathlib.Path) -> None:
-    """Makes the run folder, or checks that it belongs to the same config."""
-    path = folder / "config.json"
-    if path.exists():
-        theirs = load_config(folder)
-        difference = _first_difference(config_lib.to_dict(theirs), config_lib.to_dict(config))
-        if difference:
-            raise errors.UserError(
-                f"run folder {folder} was made with {difference}; choose another --run_dir or the same settings."
-            )
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise errors.UserError(f"run folder {folder} exists and is not a run; choose another --run_dir.")
-    else:
-        folder.mkdir(parents=True, exist_ok=True)
-        files.write_text(path, config_lib.to_json(config))
-
-
-def load_config(folder: pathlib.Path) -> Config:
-    """The config of a run folder."""
-    path = folder / "config.json"
+def _restore(saved: checkpoint.Checkpoints, built: Built, iteration: int) -> LearnerState:
     try:
-        return config_lib.from_saved(json.loads(path.read_text(encoding="utf-8")))
-    except (FileNotFoundError, NotADirectoryError):
-        raise errors.UserError(f"{folder} is not a run folder: it has no config.json.") from None
-    except json.JSONDecodeError as error:
-        raise errors.UserError(f"{path} is damaged: {error}.") from None
+        return saved.restore(built.program.abstract(), iteration)
+    except errors.UserError:
+        raise
+    except Exception as error:  # noqa: BLE001  orbax raises many kinds for a damaged file
+        reason = " ".join(str(error).split())[:160]
+        raise errors.UserError(f"--step={iteration} is not right: that checkpoint is damaged ({reason}).") from None
 
 
 def _has_begun(folder: pathlib.Path) -> bool:
     """Whether a run has a checkpoint."""
+    return bool(_checkpoints(folder))
+
+
+def _checkpoints(folder: pathlib.Path) -> list[int]:
+    """Finished iterations of the checkpoints in a run folder."""
     if not (folder / "checkpoints").is_dir():
-        return False
-    saved = checkpoint.Checkpoints(folder / "checkpoints", read_only=True)
+        return []
+    saved = checkpoint.Checkpoints(folder / "checkpoints", identity=None, read_only=True)
     try:
-        return bool(saved.iterations())
+        return saved.iterations()
     finally:
         saved.close()
 
 
-def _first_difference(theirs: dict, ours: dict, path: str = "") -> str:
-    for name, value in theirs.items():
-        if path + name in _FREE_TO_CHANGE:
-            continue
-        if isinstance(value, dict):
-            inner = _first_difference(value, ours[name], f"{path}{name}.")
-            if inner:
-                return inner
-        elif _plain(value) != _plain(ours[name]):
-            return f"{path}{name}={value!r}, not {ours[name]!r}"
-    return ""
+def _last_good(folder: pathlib.Path) -> str:
+    found = _checkpoints(folder)
+    if not found:
+        return "No checkpoint was written yet."
+    return f"The last good checkpoint is {folder}/checkpoints/{found[-1]}."
 
 
-def _plain(value):
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _best_so_far(path: pathlib.Path, saved: list[int]) -> float:
-    """The window return (mean over lanes) at the newest best checkpoint."""
-    if not saved or not path.exists():
-        return -np.inf
-    returns = [row["window/return"] for row in metrics.read(path) if row["iteration"] == saved[-1] - 1]
-    return float(np.mean(returns)) if returns else -np.inf
-
-
-def _diverged(rows, built, done: int, folder: pathlib.Path, checkpoints: checkpoint.Checkpoints) -> str:
-    lane, offset = (int(index[0]) for index in np.nonzero(~(rows["finite"] > 0)))
-    checkpoints.wait()
-    good = checkpoints.iterations()
-    last = f"the last good checkpoint is {folder}/checkpoints/{good[-1]}" if good else "no checkpoint was written yet"
-    return f"{built.lanes[lane].name} became non-finite in iteration {done + offset}; {last}."
+def _diverged(state: LearnerState) -> np.ndarray:
+    """Of each lane, the iteration in which it became non-finite, [S]; -1 for a sound one."""
+    return np.asarray(jax.device_get(state.diverged))
 
 
 @contextlib.contextmanager
 def _stop_on_signal() -> Iterator[list[int]]:
-    """Ctrl-C or a polite kill asks the loop to save and end; a second one ends at once."""
+    """Ctrl-C or a polite kill asks the loop to save and end; a second one ends the process at once.
+
+    At once means like a kill, which the folder survives: an exception in the middle of a save would leave threads that
+    wait for each other.
+    """
     received: list[int] = []
 
     def note(number: int, frame: object) -> None:
         del frame
         if received:
-            raise KeyboardInterrupt
+            if sys.stdout.isatty():
+                os.write(sys.stdout.fileno(), b"\x1b[?25h")  # The bar has hidden the cursor.
+            os.write(sys.stdout.fileno(), b"\nstopped at once; the same command goes on from the last checkpoint\n")
+            os._exit(cli.STOPPED)
         received.append(number)
-        print("\nstopping after this chunk; the state will be saved", flush=True)
+        os.write(sys.stdout.fileno(), b"\nstopping after this chunk; the state will be saved\n")
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,0 +1,155 @@
+"""The folder of a run: who owns it, what it was made with, and that only one process writes to it.
+
+config.json     the resolved config             metrics.jsonl   a row for each lane and iteration
+run.json        identity, command, versions     tensorboard/    the same for eyes
+checkpoints/    whole states, the newest few    best/           the best state of each lane within the limit
+evaluation.json what `evaluate` found           evaluation.npz  every episode behind it
+evaluations/    of one seed, of other states    diagnostics.npz episodes step by step, with their credits
+run.lock        held by the process that trains
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import fcntl
+import json
+import os
+import pathlib
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from traces_jax import config as config_lib
+from traces_jax.config import Config
+from traces_jax.host import errors, files
+
+# Fields that say how a run is watched, or what happened before it, not what it computes; they may change when it is
+# resumed.
+_FREE_TO_CHANGE = ("run", "collect", "pretrain")
+_LOCK = "run.lock"
+_CONFIG = "config.json"
+_DESCRIPTION = "run.json"
+# Bytes; a config has a few thousand.
+_LARGEST = 1 << 24
+
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path) -> Iterator[None]:
+    """Makes the folder and keeps other trainings out of it. The system lets go of the lock when a process dies."""
+    _check_ours(folder)
+    with files.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(handle, 200).decode(errors="replace").strip()
+            raise errors.UserError(
+                f"run folder {folder} is in use by {holder or 'another process'}; wait for it, or choose another "
+                f"--run_dir."
+            ) from None
+        began = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+        with files.writing(folder):
+            os.truncate(handle, 0)
+            os.write(handle, f"process {os.getpid()} on {socket.gethostname()} since {began}\n".encode())
+            _clean(folder)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _check_ours(folder: pathlib.Path) -> None:
+    """Refuses a folder with other things in it. A process killed at its start leaves no more than a lock."""
+    if not folder.exists() or (folder / _CONFIG).exists():
+        return
+    if not folder.is_dir() or not all(
+        path.name in (_LOCK, f"{_CONFIG}.tmp") or files.is_temporary(path.name) for path in folder.iterdir()
+    ):
+        raise errors.UserError(f"run folder {folder} exists and is not a run; choose another --run_dir.")
+
+
+def _clean(folder: pathlib.Path) -> None:
+    """Removes what killed processes left half written."""
+    for path in folder.iterdir():
+        if files.is_temporary(path.name):
+            path.unlink()
+
+
+def prepare(config: Config, folder: pathlib.Path, say: Callable[[str], None]) -> None:
+    """Writes config.json, or checks that the folder belongs to the same config. A run may be given more steps."""
+    path = folder / _CONFIG
+    if not path.exists():
+        files.write_text(path, config_lib.to_json(config))
+        return
+    theirs = load_config(folder)
+    longer = dataclasses.replace(theirs, steps=max(theirs.steps, config.steps))
+    difference = _first_difference(config_lib.to_dict(longer), config_lib.to_dict(config))
+    if difference:
+        raise errors.UserError(
+            f"run folder {folder} was made with {difference}; choose another --run_dir or the same settings."
+        )
+    if longer.steps > theirs.steps:
+        files.write_text(path, config_lib.to_json(dataclasses.replace(theirs, steps=longer.steps)))
+        decay = " Rates that fell with the steps rise again." if config.ppo.actor_lr_decay else ""
+        say(f"the run goes on to {longer.steps} steps; until now it was one of {theirs.steps}.{decay}")
+
+
+def describe(folder: pathlib.Path, description: dict[str, Any]) -> str:
+    """Writes run.json when a run begins. Returns the run's identity."""
+    known = identity(folder)
+    if known is None:
+        known = uuid.uuid4().hex
+    files.write_text(folder / _DESCRIPTION, json.dumps({"identity": known, **description}, indent=2) + "\n")
+    return known
+
+
+def description(folder: pathlib.Path) -> dict[str, Any]:
+    """What run.json says; nothing if it is missing or damaged."""
+    try:
+        found = _json(folder / _DESCRIPTION)
+    except errors.UserError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def identity(folder: pathlib.Path) -> str | None:
+    """Of a run; None for those of earlier versions."""
+    known = description(folder).get("identity")
+    return known if isinstance(known, str) else None
+
+
+def load_config(folder: pathlib.Path) -> Config:
+    """The config of a run folder."""
+    return config_lib.from_saved(_json(folder / _CONFIG))
+
+
+def _json(path: pathlib.Path) -> Any:
+    try:
+        if not path.exists():
+            raise errors.UserError(f"{path.parent} is not a run folder: it has no {path.name}.")
+        if not path.is_file() or path.stat().st_size > _LARGEST:
+            raise errors.UserError(f"{path} is damaged: it is no file of at most {_LARGEST >> 20} MB.")
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise errors.UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:
+        raise errors.UserError(f"{path} is damaged: {' '.join(str(error).split())[:160]}.") from None
+
+
+def _first_difference(theirs: dict, ours: dict, path: str = "") -> str:
+    for name, value in theirs.items():
+        if path + name in _FREE_TO_CHANGE:
+            continue
+        if isinstance(value, dict):
+            inner = _first_difference(value, ours[name], f"{path}{name}.")
+            if inner:
+                return inner
+        elif _plain(value) != _plain(ours[name]):
+            return f"{path}{name}={value!r}, not {ours[name]!r}"
+    return ""
+
+
+def _plain(value):
+    return list(value) if isinstance(value, tuple) else value
