@@ -75,7 +75,7 @@ def _loop(config: Config, folder, built, start: Prior | None, checkpoints, best,
     saved = done
     try:
         while done < config.iterations and not stopped:
-            state, device_rows = program.chunk(state, done)
+            state, device_rows = program.chunk(state, done, length)
             rows = {name: np.asarray(values) for name, values in jax.device_get(device_rows).items()}
             if not np.all(rows["finite"]):
                 raise errors.UserError(_diverged(rows, built, done, folder, checkpoints))
