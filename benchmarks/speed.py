@@ -104,11 +104,11 @@ def _rate(what: str, experiment: str, seeds: int, *, learn: bool, aim: str) -> R
     raw = _raw(built, np.asarray(collect(program.settings, program.init())))
     state = program.init()
     # Iterations in a measurement.
-    length = program.chunk_length if learn else 1
+    length = config.run.chunk if learn else 1
     index = 0
     if learn:
         for index in range(0, _WARM_UP.value * length, length):
-            state, _ = program.chunk(state, index)
+            state, _ = program.chunk(state, index, length)
             jax.block_until_ready(state)
     else:
         jax.block_until_ready(collect(program.settings, state))
@@ -120,7 +120,7 @@ def _rate(what: str, experiment: str, seeds: int, *, learn: bool, aim: str) -> R
         begin = time.perf_counter()
         if learn:
             index += length
-            state, _ = program.chunk(state, index)
+            state, _ = program.chunk(state, index, length)
             jax.block_until_ready(state)
         else:
             jax.block_until_ready(collect(program.settings, state))
@@ -145,11 +145,11 @@ def _overhead(experiment: str, *, passes: int, aim: str) -> Row:
     states = {source: program.init() for source, program in programs.items()}
     seconds: dict[str, list[float]] = {source: [] for source in programs}
     rollouts: dict[str, list[float]] = {source: [] for source in programs}
-    length = programs["oracle"].chunk_length
+    length = programs["oracle"].settings.run.chunk
     for number in range(_WARM_UP.value + 4 * _REPEATS.value):
         for source, program in programs.items():
             begin = time.perf_counter()
-            states[source], rows = program.chunk(states[source], number * length)
+            states[source], rows = program.chunk(states[source], number * length, length)
             jax.block_until_ready(states[source])
             if number >= _WARM_UP.value:
                 seconds[source].append((time.perf_counter() - begin) / length)

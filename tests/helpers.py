@@ -29,7 +29,7 @@ def train(config: config_lib.Config) -> tuple[build.Built, LearnerState, dict[st
     state = built.program.init()
     chunks = []
     for start in range(0, config.iterations, config.run.chunk):
-        state, rows = built.program.chunk(state, start)
+        state, rows = built.program.chunk(state, start, config.run.chunk)
         chunks.append(jax.device_get(rows))
     return built, state, {name: np.concatenate([rows[name] for rows in chunks], axis=1) for name in chunks[0]}
 

@@ -79,10 +79,10 @@ def test_stages_of_an_iteration(source):
     """Two seeds on two devices: each has its own times, and together they take no longer than the whole."""
     built = build.build(make_config(**SMALL, seeds=2, method={"source": source}))
     program = built.program
-    state, _ = program.chunk(program.init(), 0)
+    state, _ = program.chunk(program.init(), 0, 1)
     jax.block_until_ready(state)
     begin = time.perf_counter()
-    _, rows = jax.device_get(program.chunk(state, 1))
+    _, rows = jax.device_get(program.chunk(state, 1, 1))
     whole = time.perf_counter() - begin
     stages = {name: values for name, values in rows.items() if name.startswith("stage/")}
     assert set(stages) == {"stage/collect", "stage/judge", "stage/update"}

@@ -208,7 +208,7 @@ def test_without_a_limit_the_cost_does_not_count():
     """The multiplier is zero from the first iteration on, and all stays finite."""
     training = collect.training_config(make_config(**{**SETTINGS, "lagrange": {"initial": 1.0}}))
     built = build.build(training, collect.behaviours(training))
-    _, rows = built.program.chunk(built.program.init(), 0)
+    _, rows = built.program.chunk(built.program.init(), 0, 1)
     assert np.all(rows["finite"] == 1)
     assert rows["constraint/in_force"][0] > 0 and rows["constraint/in_force"][1] == 0
 

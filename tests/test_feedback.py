@@ -98,6 +98,20 @@ def test_the_oldest_go_first():
     assert not np.any(emptied.rows.valid) and not np.any(emptied.rows.mask) and int(emptied.written) == 0
 
 
+def test_more_rows_than_places_leave_the_last_whole():
+    """Written to one place twice, a row could keep its inputs and get the labels of another."""
+    rows = rows_of([3, 3, 0, 3, 3, 3], inputs=[1, 2, 3, 4, 5, 6])
+    rows = rows.replace(labels=jnp.arange(1.0, 7.0)[:, None] * jnp.ones((6, 2)))
+    ring = trajectories.push(trajectories.empty(2, 3, 1, 2), rows_of([3], inputs=[9]))
+    ring = trajectories.push(ring, rows)
+    # Five were put in after one: the last two go to the places 4 % 2 and 5 % 2.
+    np.testing.assert_array_equal(ring.rows.inputs[:, 0, 0], [5, 6])
+    np.testing.assert_array_equal(ring.rows.labels, [[5, 5], [6, 6]])
+    assert int(ring.written) == 6
+    places = trajectories.ring_places(rows.valid, jnp.int32(1), 2)
+    np.testing.assert_array_equal(places, [2, 2, 2, 2, 0, 1])
+
+
 def test_the_best_are_picked():
     picked, chosen = query.pick(rows_of([3, 3, 0, 3]), jnp.array([0.1, 0.5, 9.0, 0.3]), 3, jnp.asarray(10))
     np.testing.assert_array_equal(picked.inputs[:, 0, 0], [1, 3, 0])

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def finish(program: parallel.Program, iterations: int):
     """All iterations from the start; the state on the host, keys as numbers."""
     state = program.init()
     for index in range(iterations):
-        state, rows = program.chunk(state, index)
+        state, rows = program.chunk(state, index, 1)
     return jax.device_get(state.replace(key=jax.random.key_data(state.key))), jax.device_get(rows)
 
 
@@ -88,13 +89,28 @@ def test_one_trace_and_no_host_traffic(monkeypatch):
     real = learner.Learner.iteration
     monkeypatch.setattr(learner.Learner, "iteration", lambda *args: traces.append(1) or real(*args))
     program = on_devices(make_config(**SMALL), 2)
-    state, _ = program.chunk(program.init(), 0)
+    state, _ = program.chunk(program.init(), 0, 1)
     first = len(traces)
     assert first > 0
     with jax.transfer_guard_device_to_host("disallow"):
-        state, _ = program.chunk(state, 1)
-    program.chunk(program.place(state.replace(agent=jax.device_get(state.agent))), 2)
+        state, _ = program.chunk(state, 1, 1)
+    program.chunk(program.place(state.replace(agent=jax.device_get(state.agent))), 2, 1)
     assert len(traces) == first
+
+
+def test_iterations_may_be_cut_into_chunks_of_any_length():
+    """Three one by one, and two and one: the same rows and the same state, bit for bit."""
+    program = on_devices(make_config(**SMALL), 1)
+    results = []
+    for lengths in [(1, 1, 1), (2, 1)]:
+        state, done, rows = program.init(), 0, []
+        for length in lengths:
+            state, new = program.chunk(state, done, length)
+            done += length
+            rows.append(new["episode/count"])
+        results.append((jax.device_get(state.agent), np.concatenate(rows, axis=1)))
+    assert results[1][1].shape == (1, 3)
+    chex.assert_trees_all_equal(*results)
 
 
 def test_grid_uses_what_divides():

@@ -1,6 +1,7 @@
 """What both simulators promise beyond MuJoCo itself: drag, sensors after the step, sharing between threads."""
 
 import concurrent.futures
+import dataclasses
 import math
 
 import chex
@@ -100,6 +101,48 @@ def test_sensors_are_those_of_the_state_after_the_step(backend, model):
 def test_sensors_are_absent_unless_asked_for(model):
     room = physics.make("native", model(_FALLING))
     assert room.reset(jnp.asarray(room.mj_model.qpos0, jnp.float32), jnp.zeros((6,))).sensors is None
+
+
+def velocity_after_a_step(description):
+    """Of a body that falls from rest: gravity times 0.05 s."""
+    room = physics.make("native", description)
+    return float(
+        room.step(room.reset(jnp.asarray(room.mj_model.qpos0, jnp.float32), jnp.zeros(6)), jnp.zeros(1)).qvel[2]
+    )
+
+
+def test_a_model_changed_in_python_is_another_model(model):
+    """One file, read twice; once gravity is changed after reading."""
+
+    class Heavy(physics.Model):
+        def load(self):
+            loaded = super().load()
+            loaded.opt.gravity[2] *= 2.0
+            return loaded
+
+    plain = model(_FALLING)
+    heavy = Heavy(**{field.name: getattr(plain, field.name) for field in dataclasses.fields(plain)})
+    assert velocity_after_a_step(plain) == pytest.approx(-0.4905, abs=1e-5)
+    assert velocity_after_a_step(heavy) == pytest.approx(-0.981, abs=1e-5)
+    assert velocity_after_a_step(plain) == pytest.approx(-0.4905, abs=1e-5)
+
+
+def test_a_model_with_another_included_file_is_another_model(model, tmp_path):
+    description = model(_FALLING.replace("<option", '<include file="shared.xml"/><option'))
+    found = []
+    for gravity in (-1.0, -2.0):
+        (tmp_path / "shared.xml").write_text(f'<mujoco><option gravity="0 0 {gravity}"/></mujoco>')
+        found.append(velocity_after_a_step(description))
+    np.testing.assert_allclose(found, [-0.05, -0.1], atol=1e-6)
+
+
+def test_a_registered_model_keeps_what_it_was(model):
+    """Whoever paints or measures with `mj_model` may change it: what was compiled steps as before."""
+    # A mass of its own: the first to register a model decides.
+    room = physics.make("native", model(_FALLING.replace('mass="2"', 'mass="3"')))
+    room.mj_model.opt.gravity[2] = 0.0
+    start = room.reset(jnp.asarray(room.mj_model.qpos0, jnp.float32), jnp.zeros(6))
+    assert float(room.step(start, jnp.zeros(1)).qvel[2]) == pytest.approx(-0.4905, abs=1e-5)
 
 
 def test_the_warm_start_of_the_solver_travels_with_the_state(model):

@@ -51,10 +51,10 @@ def stop_after(monkeypatch, iterations: int) -> None:
 
     real = parallel.Program.chunk
 
-    def chunk(self, state, start):
+    def chunk(self, state, start, length):
         if start == iterations - 1:
             signal.raise_signal(signal.SIGINT)
-        return real(self, state, start)
+        return real(self, state, start, length)
 
     monkeypatch.setattr(parallel.Program, "chunk", chunk)
 
@@ -130,10 +130,10 @@ def test_non_finite_run_stops_and_names_the_last_good_checkpoint(tmp_path, monke
 
     real = parallel.Program.chunk
 
-    def chunk(self, state, start):
+    def chunk(self, state, start, length):
         if start == 2:
             state = state.replace(agent=jax.tree.map(lambda leaf: leaf * np.nan, state.agent))
-        return real(self, self.place(state), start)
+        return real(self, self.place(state), start, length)
 
     monkeypatch.setattr(parallel.Program, "chunk", chunk)
     with pytest.raises(errors.UserError, match=r"seed=0 became non-finite in iteration 2.*checkpoints/2"):

@@ -50,7 +50,7 @@ def test_the_store_is_written_in_place():
     """Tens of megabytes for large robots: the compiled program must not make a copy of it in every iteration."""
     program = build.build(probe(refit={"store": 37})).program
     settings = program._on_devices(program.settings)
-    text = program._compiled_chunk.lower(settings, program.abstract(), np.int32(0)).compile().as_text()
+    text = program._compiled_chunk.lower(settings, program.abstract(), np.int32(0), 1).compile().as_text()
     stores = re.findall(r"= f32\[[\d,]*37,10,2\]\S* ([\w-]+)\(", text)
     assert "get-tuple-element" in stores, "or it is not the store that is looked for"
     assert "copy" not in stores

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from traces_jax.feedback import trajectories
 from traces_jax.rollout import Truth
 
 
@@ -34,7 +35,7 @@ def push(window: EpisodeWindow, ended: jax.Array, **values: jax.Array) -> Episod
     """Adds the episodes that ended [T, B], in the order of their ends. values: [T, B], read where one ended."""
     assert values.keys() == window.values.keys(), (sorted(values), sorted(window.values))
     chex.assert_equal_shape([ended, *values.values()])
-    slot = _slots(ended, window.count, window.size)
+    slot = trajectories.ring_places(ended.reshape(-1), window.count, window.size)
     return EpisodeWindow(
         values={name: old.at[slot].set(values[name].reshape(-1), mode="drop") for name, old in window.values.items()},
         count=window.count + jnp.sum(ended),
@@ -61,15 +62,6 @@ def running_sum(values: jax.Array, ended: jax.Array) -> jax.Array:
 def mean_of(values: jax.Array, where: jax.Array) -> jax.Array:
     """Mean of the values [...] at places [...]; not a number if there are none."""
     return jnp.sum(jnp.where(where, values, 0.0)) / jnp.sum(where)
-
-
-def _slots(ended: jax.Array, count: jax.Array, size: int) -> jax.Array:
-    """Where in a ring of `size` the episodes that ended [T, B] go, flat; `size` for what goes nowhere."""
-    ended = ended.reshape(-1)
-    rank = jnp.cumsum(ended) - 1
-    # Where more episodes ended than the window holds, only the last ones are written: each slot once.
-    write = ended & (rank >= rank[-1] + 1 - size)
-    return jnp.where(write, (count + rank) % size, size)
 
 
 def summary(truth: Truth, limit: jax.Array | float) -> dict[str, jax.Array]:

@@ -43,11 +43,15 @@ def main() -> int:
     if video:
         render.check_video_name(video)
     loaded = run.load(folder, _STEP.value, _SEED.value, lambda text: print(text, file=sys.stderr))
-    evaluation.evaluate(loaded.built, loaded.state, folder, iteration=loaded.iteration, count=_EPISODES.value)
-    print(f"saved: {folder / 'evaluation.json'}")
+    place = evaluation.place(
+        folder, _STEP.value, _SEED.value, loaded.iterations, _EPISODES.value, newest=loaded.newest
+    )
+    evaluation.evaluate(loaded.built, loaded.state, place, iterations=loaded.iterations, count=_EPISODES.value)
+    print(f"saved: {place}.json")
     if _DIAGNOSTICS.value:
-        diagnostics.diagnose(loaded.built, loaded.state, folder, count=_EPISODES.value)
-        print(f"saved: {folder / 'diagnostics.npz'}")
+        diagnosed = diagnostics.place(place)
+        diagnostics.diagnose(loaded.built, loaded.state, diagnosed, count=_EPISODES.value)
+        print(f"saved: {diagnosed}")
     if video:
         task = loaded.built.task
         if not isinstance(task, tasks.PhysicsTask):

@@ -51,14 +51,12 @@ class Program:
       grid: where it runs.
       settings: the lanes' configs as one pytree, traced leaves [S].
       seeds: [S] the lanes' seeds.
-      chunk_length: iterations in one call.
     """
 
     learner: Learner
     grid: Grid
     settings: Config
     seeds: tuple[int, ...]
-    chunk_length: int
 
     def init(self, prior: Prior | None = None) -> LearnerState:
         """Fresh lanes, every leaf [S, ...]. prior: the estimator that all of them start from."""
@@ -82,10 +80,13 @@ class Program:
         """Lays a state of these lanes, made elsewhere, on this program's devices."""
         return jax.tree.map(lambda sharding, tree: jax.device_put(tree, sharding), self._shardings(_STATE), state)
 
-    def chunk(self, state: LearnerState, start: int) -> tuple[LearnerState, dict[str, jax.Array]]:
-        """`chunk_length` iterations from iteration `start`. state is consumed. Rows: [S, chunk_length]."""
+    def chunk(self, state: LearnerState, start: int, length: int) -> tuple[LearnerState, dict[str, jax.Array]]:
+        """`length` iterations from iteration `start`. state is consumed. Rows: [S, length].
+
+        Compiles once for each length.
+        """
         index = jax.device_put(np.int32(start), NamedSharding(self.grid.mesh, PartitionSpec()))
-        return self._compiled_chunk(self._on_devices(self.settings), state, index)
+        return self._compiled_chunk(self._on_devices(self.settings), state, index, length)
 
     def map_lanes(self, function: Callable, *, out_specs=_BY_LANE, shared: int = 0) -> Callable:
         """Maps a function of (settings, state, *shared) for one lane over all lanes, each device its own."""
@@ -100,18 +101,20 @@ class Program:
 
     @functools.cached_property
     def _compiled_chunk(self) -> Callable:
-        def one_lane(settings: Config, state: LearnerState, start: jax.Array):
-            def iteration(state, index):
-                return self.learner.iteration(settings, state, index)
-
-            # The index is not part of the state: batched over lanes, it could gate nothing.
-            return lax.scan(iteration, state, start + jnp.arange(self.chunk_length))
-
         specs = (_STATE, _BY_LANE)
+
+        def chunk(settings: Config, state: LearnerState, start: jax.Array, length: int):
+            def one_lane(settings: Config, state: LearnerState, start: jax.Array):
+                def iteration(state, index):
+                    return self.learner.iteration(settings, state, index)
+
+                # The index is not part of the state: batched over lanes, it could gate nothing.
+                return lax.scan(iteration, state, start + jnp.arange(length))
+
+            return self.map_lanes(one_lane, out_specs=specs, shared=1)(settings, state, start)
+
         # Placement is spelled out so that a state which comes back looks the same as one that goes in: one program.
-        return jax.jit(
-            self.map_lanes(one_lane, out_specs=specs, shared=1), donate_argnums=1, out_shardings=self._shardings(specs)
-        )
+        return jax.jit(chunk, static_argnums=3, donate_argnums=1, out_shardings=self._shardings(specs))
 
     def _keys(self) -> jax.Array:
         return jnp.stack([jax.random.key(seed) for seed in self.seeds])
@@ -142,7 +145,6 @@ def make(lanes: Sequence[Lane], learner: Learner, grid: Grid) -> Program:
         grid=grid,
         settings=stack(lanes),
         seeds=tuple(lane.seed for lane in lanes),
-        chunk_length=lanes[0].config.run.chunk,
     )
 
 

@@ -12,7 +12,8 @@ import rich.console
 import rich.live
 from absl import flags
 
-from traces_jax.host import cli, errors, run, view
+from traces_jax.host import cli, errors, view
+from traces_jax.host import folder as folder_lib
 
 # Other commands have this flag too, and tests load them into one process.
 _RUN = flags.DEFINE_string("run", None, "Run folder.", allow_override=True)
@@ -27,7 +28,7 @@ def main() -> int:
     if not _SECONDS.value > 0:
         raise errors.UserError(f"--seconds={_SECONDS.value} is not right: it must be above 0.")
     folder = pathlib.Path(_RUN.value)
-    seen = view.View(folder, run.load_config(folder))
+    seen = view.View(folder, folder_lib.load_config(folder))
     console = rich.console.Console()
     complete = seen.look()
     if _ONCE.value or not console.is_terminal:

@@ -103,15 +103,23 @@ def empty(count: int, horizon: int, features: int, prefixes: int) -> Ring:
 
 
 def push(ring: Ring, rows: Trajectories) -> Ring:
-    """Puts in the filled places of `rows`; at most as many as the ring has."""
-    size = ring.rows.count
-    rank = jnp.cumsum(rows.valid) - 1
-    # A place beyond the end is written nowhere.
-    place = jnp.where(rows.valid, (ring.written + rank) % size, size)
+    """Puts in the filled places of `rows`; of more than the ring has places, the last ones."""
+    place = ring_places(rows.valid, ring.written, ring.rows.count)
     return Ring(
         rows=jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), ring.rows, rows),
         written=ring.written + jnp.sum(rows.valid),
     )
+
+
+def ring_places(there: jax.Array, written: jax.Array, size: int) -> jax.Array:
+    """Where in a ring of `size` what is there [N] goes, [N]; `size`, which is no place, for what goes nowhere.
+
+    written: [] how many were ever put in. Each place is given once: of two rows written to one place, parts of both
+    could remain.
+    """
+    rank = jnp.cumsum(there) - 1
+    kept = there & (rank >= rank[-1] + 1 - size)
+    return jnp.where(kept, (written + rank) % size, size)
 
 
 def clear(ring: Ring) -> Ring:

@@ -273,7 +273,7 @@ def _fill(built: build_lib.Built, file: h5py.File, view: progress.Progress, coun
     view.begin(done)
     for number, block in enumerate(blocks):
         while done < block.iteration:
-            state, rows = program.chunk(state, done)
+            state, rows = program.chunk(state, done, 1)
             done += 1
             rows = jax.device_get(rows)
             if not np.all(rows["finite"]):

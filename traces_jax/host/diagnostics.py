@@ -19,15 +19,21 @@ from traces_jax.keys import Stream
 from traces_jax.learner import Learner, LearnerState
 
 
-def diagnose(built: build_lib.Built, state: LearnerState, folder: pathlib.Path, *, count: int) -> None:
-    """Plays `count` episodes of every lane, prints what the estimator makes of them, saves diagnostics.npz."""
+def place(evaluated: pathlib.Path) -> pathlib.Path:
+    """The file of diagnostics that belongs to an evaluation: see `evaluation.place`."""
+    own = evaluation.is_closing(evaluated)
+    return evaluated.with_name("diagnostics.npz" if own else f"{evaluated.name}-diagnostics.npz")
+
+
+def diagnose(built: build_lib.Built, state: LearnerState, path: pathlib.Path, *, count: int) -> None:
+    """Plays `count` episodes of every lane, prints what the estimator makes of them, saves them to `path`."""
     console = rich.console.Console()
     result = collect(built, state, count, console)
     names = [lane.name for lane in built.lanes]
     limits = np.asarray([lane.config.constraint.cost_limit for lane in built.lanes])
     # One number, unless the limit is what the lanes differ in.
     limit = limits if np.ptp(limits) else limits[0]
-    files.write_arrays(folder / "diagnostics.npz", lanes=np.asarray(names), limit=limit, **result)
+    files.write_arrays(path, lanes=np.asarray(names), limit=limit, **result)
     console.print(table(result, names, built.config.task))
 
 

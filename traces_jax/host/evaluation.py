@@ -223,6 +223,11 @@ def closing(folder: pathlib.Path) -> tuple[int, int] | None:
         return None
 
 
+def is_closing(place: pathlib.Path) -> bool:
+    """Whether a place is that of a run's own evaluation."""
+    return place.name == _CLOSING
+
+
 def place(
     folder: pathlib.Path, step: str, seed: int | None, iterations: np.ndarray, count: int, *, newest: bool
 ) -> pathlib.Path:
@@ -251,7 +256,8 @@ def evaluate(
     """
     result = episodes(built, state, count)
     names = [lane.name for lane in built.lanes]
-    summary = summarize(result, names, [name.partition(" ")[2] for name in names])
+    limits = np.asarray([lane.config.constraint.cost_limit for lane in built.lanes])
+    summary = summarize(result, names, limits, [name.partition(" ")[2] for name in names])
     diverged = np.asarray(jax.device_get(state.diverged))
     for row, iteration, end in zip(summary["lanes"], iterations, diverged, strict=True):
         row["iteration"] = int(iteration)

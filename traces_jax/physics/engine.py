@@ -11,6 +11,7 @@ the handler finds what belongs to it in a table whose own address is known to th
 
 import atexit
 import contextlib
+import copy
 import functools
 import os
 import pathlib
@@ -102,6 +103,8 @@ def register(number: int, mj_model: mujoco.MjModel, *, base: int, drag: float, s
         if len(_kept) == _CAPACITY:
             raise RuntimeError(f"a process can hold {_CAPACITY} different models, and it does already")
         _register_target()
+        # The number names the model as it is now; the caller may change its own later.
+        mj_model = copy.copy(mj_model)
         # Devices call at the same time, and a device may have more than one call under way.
         datas = [mujoco.MjData(mj_model) for _ in range(2 * (os.cpu_count() or 1))]
         velocities = np.zeros((len(datas), 6))

@@ -9,6 +9,8 @@ import hashlib
 
 import jax
 import jax.numpy as jnp
+import mujoco
+import numpy as np
 from jax import lax
 
 from traces_jax.physics import base, engine
@@ -33,9 +35,7 @@ class NativePhysics:
         self._senses = model.senses
         self._root = base.RootFrame(self.mj_model, model.base)
         self._memory = 2 * self.mj_model.nq + 4 * self.mj_model.nv + 1
-        # The number names what is computed, whoever computes it.
-        content = model.path.read_bytes() + repr((model.base, model.drag, model.senses)).encode()
-        self._number = int.from_bytes(hashlib.blake2b(content, digest_size=7).digest(), "big")
+        self._number = _number(self.mj_model, (model.base, model.drag, model.senses))
         engine.register(
             self._number,
             self.mj_model,
@@ -70,6 +70,17 @@ class NativePhysics:
             sensors=sensors if self._senses else None,
             memory=out[: self._memory],
         )
+
+
+def _number(mj_model: mujoco.MjModel, settings: tuple) -> int:
+    """A number that names what is computed, whoever computes it: the compiled model, and what the engine is told.
+
+    Not the file alone: it may include others, and a model may be changed after it was read.
+    """
+    content = np.zeros(mujoco.mj_sizeModel(mj_model), np.uint8)
+    mujoco.mj_saveModel(mj_model, None, content)
+    digest = hashlib.blake2b(content.tobytes() + repr(settings).encode(), digest_size=7).digest()
+    return int.from_bytes(digest, "big")
 
 
 def _bits(numbers: jax.Array) -> jax.Array:
