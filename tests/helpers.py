@@ -11,7 +11,7 @@ import numpy as np
 
 from traces_jax import config as config_lib
 from traces_jax.estimator import network
-from traces_jax.host import build, metrics, run
+from traces_jax.host import build, folder, metrics, run
 from traces_jax.learner import LearnerState
 from traces_jax.rollout import Truth
 
@@ -71,6 +71,12 @@ def command(folder: pathlib.Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
+def make_folder(config: config_lib.Config, path: pathlib.Path) -> None:
+    """A run folder in which nothing has happened yet."""
+    with folder.locked(path):
+        folder.prepare(config, path, print)
+
+
 def wait_for(condition, seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
@@ -89,12 +95,13 @@ def last_state(folder: pathlib.Path):
     return jax.device_get(loaded.state.replace(key=jax.random.key_data(loaded.state.key)))
 
 
-def assert_same_run(config, a: pathlib.Path, b: pathlib.Path) -> None:
+def assert_same_run(a: pathlib.Path, b: pathlib.Path) -> None:
     """Every leaf bit for bit, and the same rows but for times."""
     left, right = last_state(a), last_state(b)
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(left), jax.tree.leaves(right), strict=True):
         np.testing.assert_array_equal(x, y, err_msg=jax.tree_util.keystr(path))
     timeless = lambda row: {k: v for k, v in row.items() if k != "seconds" and not k.startswith("stage/")}  # noqa: E731
-    rows = [[timeless(row) for row in metrics.read(folder / "metrics.jsonl")] for folder in (a, b)]
+    rows = [[timeless(row) for row in metrics.read(own / "metrics.jsonl")] for own in (a, b)]
     assert rows[0] == rows[1]
-    assert len(rows[0]) == config.iterations
+    config = folder.load_config(a)
+    assert len(rows[0]) == config.iterations * len(config_lib.lanes(config))

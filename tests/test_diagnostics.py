@@ -9,12 +9,12 @@ import pytest
 import rich.console
 from absl import flags
 from absl.testing import flagsaver
-from helpers import make_config
+from helpers import make_config, make_folder
 
 from traces_jax import evaluate
 from traces_jax.estimator import credit, network
 from traces_jax.feedback import labels
-from traces_jax.host import build, checkpoint, diagnostics, evaluation, run, runtime
+from traces_jax.host import build, checkpoint, diagnostics, evaluation, runtime
 from traces_jax.keys import Stream, stream
 from traces_jax.learner import LearnerState
 from traces_jax.tasks import base, probe
@@ -100,8 +100,8 @@ def test_saved_episodes_are_those_that_were_played(tmp_path: pathlib.Path, monke
     """Through the command line, on a task that ends early; more episodes than fit into one block."""
     monkeypatch.setattr(runtime, "setup", lambda: None)  # JAX is already set up in this process
     built, state = built_with(method={"source": "traces"})
-    run.prepare_folder(built.config, tmp_path / "run")
-    checkpoints = checkpoint.Checkpoints(tmp_path / "run/checkpoints", keep=2)
+    make_folder(built.config, tmp_path / "run")
+    checkpoints = checkpoint.Checkpoints(tmp_path / "run/checkpoints", identity=None, keep=2)
     checkpoints.save(0, state)
     checkpoints.close()
     flags.FLAGS.mark_as_parsed()

@@ -5,7 +5,8 @@ import subprocess
 
 from helpers import assert_same_run, command, rows_written, wait_for
 
-from traces_jax.host import checkpoint, run
+from traces_jax.host import checkpoint
+from traces_jax.host.folder import load_config
 
 
 def test_killed_twice_and_interrupted_loses_nothing(tmp_path, environment):
@@ -16,7 +17,7 @@ def test_killed_twice_and_interrupted_loses_nothing(tmp_path, environment):
         wait_for(lambda rows=rows: rows_written(folder) >= rows)
         child.kill()
         child.wait()
-        kept = checkpoint.Checkpoints(folder / "checkpoints", read_only=True).iterations()
+        kept = checkpoint.Checkpoints(folder / "checkpoints", identity=None, read_only=True).iterations()
         # Saving is asynchronous: at worst the save of the last interval was cut off.
         assert kept and kept[-1] >= rows - 10
     child = subprocess.Popen(command(folder), env=environment, stdout=subprocess.PIPE, text=True)
@@ -25,9 +26,9 @@ def test_killed_twice_and_interrupted_loses_nothing(tmp_path, environment):
     output, _ = child.communicate(timeout=60)
     assert child.returncode == 3 and "saved" in output
     stopped = rows_written(folder)
-    assert checkpoint.Checkpoints(folder / "checkpoints", read_only=True).iterations()[-1] == stopped
-    config = run.load_config(folder)
+    assert checkpoint.Checkpoints(folder / "checkpoints", identity=None, read_only=True).iterations()[-1] == stopped
+    config = load_config(folder)
     short = tmp_path / "short"
     assert subprocess.run(command(folder), env=environment, stdout=subprocess.DEVNULL).returncode == 0
     assert subprocess.run(command(short), env=environment, stdout=subprocess.DEVNULL).returncode == 0
-    assert_same_run(config, folder, short)
+    assert_same_run(folder, short)

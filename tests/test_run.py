@@ -9,7 +9,7 @@ import sys
 import jax
 import numpy as np
 import pytest
-from helpers import ROOT, assert_same_run, make_config, rows_written
+from helpers import ROOT, assert_same_run, make_config, make_folder, rows_written
 
 from traces_jax.host import errors, metrics, run
 
@@ -69,7 +69,7 @@ def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(settings, iteratio
         assert not run.train(config, tmp_path / "cut")
     assert [row["iteration"] for row in metrics.read(tmp_path / "cut/metrics.jsonl")] == list(range(iterations))
     assert run.train(config, tmp_path / "cut")
-    assert_same_run(config, tmp_path / "whole", tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
@@ -81,11 +81,11 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
         if path.is_file() and "ocdbt" not in path.name and path.stat().st_size > 100:
             path.write_bytes(b"\0" * 50)
     said: list[str] = []
-    assert run.load(tmp_path / "hurt", "latest", None, said.append).iteration < config.iterations
+    assert run.load(tmp_path / "hurt", "latest", None, said.append).iterations[0] < config.iterations
     assert "passed over" in said[0] and newest.exists(), "whoever only reads moves nothing"
     assert run.train(config, tmp_path / "hurt")
     assert "damaged" in capsys.readouterr().out
-    assert_same_run(config, tmp_path / "run", tmp_path / "hurt")
+    assert_same_run(tmp_path / "run", tmp_path / "hurt")
 
 
 def test_a_checkpoint_of_other_shapes_is_not_called_damaged(tmp_path):
@@ -107,14 +107,14 @@ def test_a_checkpoint_of_other_shapes_is_not_called_damaged(tmp_path):
 
 def test_folder_of_another_config_is_left_alone(tmp_path):
     config = make_config(**PROBE)
-    run.prepare_folder(config, tmp_path / "run")
+    make_folder(config, tmp_path / "run")
     before = (tmp_path / "run/config.json").read_text()
     with pytest.raises(errors.UserError, match=r"ppo\.passes=2, not 3"):
         run.train(make_config(**{**PROBE, "ppo": {"minibatch": 20, "passes": 3}}), tmp_path / "run")
     assert (tmp_path / "run/config.json").read_text() == before
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.json", "run.lock"]
     # How it is watched may change, and what is collected elsewhere.
-    run.prepare_folder(make_config(**{**PROBE, "run": {"keep": 5}, "collect": {"moments": 3}}), tmp_path / "run")
+    make_folder(make_config(**{**PROBE, "run": {"keep": 5}, "collect": {"moments": 3}}), tmp_path / "run")
 
 
 def test_folder_that_is_no_run_is_left_alone(tmp_path):
@@ -136,7 +136,7 @@ def test_non_finite_run_stops_and_names_the_last_good_checkpoint(tmp_path, monke
         return real(self, self.place(state), start, length)
 
     monkeypatch.setattr(parallel.Program, "chunk", chunk)
-    with pytest.raises(errors.UserError, match=r"seed=0 became non-finite in iteration 2.*checkpoints/2"):
+    with pytest.raises(errors.UserError, match=r"non-finite \(seed=0 in iteration 2\).*checkpoints/2"):
         run.train(make_config(**PROBE), tmp_path / "run")
     assert rows_written(tmp_path / "run") == 2
 
@@ -146,7 +146,7 @@ def test_best_keeps_the_best_feasible_state(tmp_path):
     assert run.train(config, tmp_path / "run")
     returns = [row["window/return"] for row in metrics.read(tmp_path / "run/metrics.jsonl")]
     loaded = run.load(tmp_path / "run", "best", None, print)
-    assert loaded.iteration == 1 + int(np.argmax(returns))
+    assert loaded.iterations.tolist() == [1 + int(np.argmax(returns))]
 
 
 def test_evaluation_of_a_finished_run(tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from absl import flags
 from absl.testing import flagsaver
-from helpers import first_carry, make_config
+from helpers import first_carry, make_config, make_folder
 from test_import_torch import NUMBERS, RELEASED, SHARED, estimator_arrays, save, save_arrays, whole
 
 from traces_jax import normalize, score, tasks
@@ -109,8 +109,8 @@ def a_run(folder: pathlib.Path, source: str) -> build.Built:
         ppo={"minibatch": 20},
     )
     built = build.build(config)
-    run.prepare_folder(config, folder)
-    checkpoints = checkpoint.Checkpoints(folder / "checkpoints", keep=2)
+    make_folder(config, folder)
+    checkpoints = checkpoint.Checkpoints(folder / "checkpoints", identity=None, keep=2)
     state = built.program.init()
     moved = state.normalizers.observation.replace(mean=state.normalizers.observation.mean + 0.25)
     checkpoints.save(0, state.replace(normalizers=state.normalizers.replace(observation=moved)))

@@ -43,9 +43,7 @@ def main() -> int:
     if video:
         render.check_video_name(video)
     loaded = run.load(folder, _STEP.value, _SEED.value, lambda text: print(text, file=sys.stderr))
-    place = evaluation.place(
-        folder, _STEP.value, _SEED.value, loaded.iterations, _EPISODES.value, newest=loaded.newest
-    )
+    place = evaluation.place(folder, _STEP.value, _SEED.value, loaded.iterations, _EPISODES.value, newest=loaded.newest)
     evaluation.evaluate(loaded.built, loaded.state, place, iterations=loaded.iterations, count=_EPISODES.value)
     print(f"saved: {place}.json")
     if _DIAGNOSTICS.value:

@@ -29,9 +29,7 @@ class Checkpoints:
     identity: of the run; None if nobody knows, then nothing is checked.
     """
 
-    def __init__(
-        self, folder: pathlib.Path, *, identity: str | None, keep: int | None = None, read_only: bool = False
-    ):
+    def __init__(self, folder: pathlib.Path, *, identity: str | None, keep: int | None = None, read_only: bool = False):
         self._folder = folder.absolute()
         self._identity = identity
         self._read_only = read_only

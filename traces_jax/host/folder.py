@@ -122,7 +122,11 @@ def identity(folder: pathlib.Path) -> str | None:
 
 def load_config(folder: pathlib.Path) -> Config:
     """The config of a run folder."""
-    return config_lib.from_saved(_json(folder / _CONFIG))
+    path = folder / _CONFIG
+    tree = _json(path)
+    if not isinstance(tree, dict):
+        raise errors.UserError(f"{path} is damaged: it holds no settings.")
+    return config_lib.from_saved(tree)
 
 
 def _json(path: pathlib.Path) -> Any:

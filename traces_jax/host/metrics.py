@@ -40,13 +40,13 @@ class MetricWriter:
         self._lanes = list(rows_before)
         self._path = folder / "metrics.jsonl"
         _keep(self._path, rows_before, say)
+        with files.writing(self._path):
+            self._file = self._path.open("a", encoding="utf-8")
         self._board = Board(folder / "tensorboard", self._lanes) if tensorboard else None
         if self._board is not None:
             for row in read(self._path):
                 self._board.add(row)
             self._board.flush()
-        with files.writing(self._path):
-            self._file = self._path.open("a", encoding="utf-8")
 
     def write(self, start: int, rows: Mapping[str, np.ndarray], *, steps_per_iteration: int, seconds: float) -> None:
         """rows: name -> [S, iterations of the chunk], the first of them iteration `start`.
@@ -108,9 +108,7 @@ class Board:
             for name, value in row.items()
             if name not in _NAMES and value is not None
         ]
-        event = event_pb2.Event(
-            step=row["steps"], wall_time=time.time(), summary=summary_pb2.Summary(value=values)
-        )
+        event = event_pb2.Event(step=row["steps"], wall_time=time.time(), summary=summary_pb2.Summary(value=values))
         with files.writing(self._folder):
             self._writers[row["lane"]].write_event(event)
 
@@ -165,8 +163,9 @@ def _row(line: bytes) -> dict[str, Any] | None:
         known = isinstance(row, dict) and isinstance(row["lane"], str)
         if not known or not all(type(row[name]) is int and 0 <= row[name] < 2**63 for name in ("iteration", "steps")):
             return None
-        numbers = (value for name, value in row.items() if name != "lane" and value is not None)
-        return row if all(type(value) in (int, float) and abs(float(value)) < math.inf for value in numbers) else None
+        numbers = [value for name, value in row.items() if name != "lane" and value is not None]
+        # `float` raises for a whole number that is too large.
+        return row if all(type(value) in (int, float) for value in numbers) and [*map(float, numbers)] else None
     # No JSON, no UTF-8, lists too deep, numbers too long, no iteration.
     except (ValueError, RecursionError, KeyError, OverflowError):
         return None

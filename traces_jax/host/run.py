@@ -50,7 +50,10 @@ def train(config: Config, folder: pathlib.Path) -> bool:
         try:
             return _Run(config, folder, built, identity).train(start)
         except errors.WriteError as error:
-            raise errors.UserError(f"{error} {_last_good(folder)} When it can, the same command goes on.") from None
+            reason = str(error).removesuffix(".")
+            raise errors.UserError(
+                f"{reason}; {_last_good(folder)}; with more room or rights, the same command goes on."
+            ) from None
 
 
 class _Run:
@@ -163,7 +166,7 @@ class _Run:
         if all(iterations < done for iterations in sound.values()) and done:
             which = ", ".join(f"{lane} in iteration {iterations}" for lane, iterations in sound.items())
             raise errors.UserError(
-                f"everything became non-finite ({which}); {_last_good(self._folder)} A smaller ppo.actor_lr or "
+                f"every lane became non-finite ({which}); {_last_good(self._folder)}; a smaller ppo.actor_lr or "
                 f"refit.lr, in another run folder, may help."
             )
 
@@ -249,8 +252,8 @@ def _checkpoints(folder: pathlib.Path) -> list[int]:
 def _last_good(folder: pathlib.Path) -> str:
     found = _checkpoints(folder)
     if not found:
-        return "No checkpoint was written yet."
-    return f"The last good checkpoint is {folder}/checkpoints/{found[-1]}."
+        return "no checkpoint was written yet"
+    return f"the last good checkpoint is {folder}/checkpoints/{found[-1]}"
 
 
 def _diverged(state: LearnerState) -> np.ndarray:
