@@ -129,7 +129,7 @@ def test_a_run_goes_on_without_the_folder(tmp_path, monkeypatch):
         assert not run.train(config, tmp_path / "cut")
     shutil.rmtree(tmp_path / "estimator")
     assert run.train(config, tmp_path / "cut")
-    assert_same_run(config, tmp_path / "whole", tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
     with pytest.raises(errors.UserError, match="does not exist"):
         run.train(config, tmp_path / "another")
 
