@@ -37,9 +37,14 @@ class Normalizers:
 
 @flax.struct.dataclass
 class LearnerState:
-    """One lane of a run, whole: save it, load it, and the run goes on as if nothing had happened."""
+    """One lane of a run, whole: save it, load it, and the run goes on as if nothing had happened.
+
+    diverged: [] int32, the iteration in which something the lane had learned became non-finite; -1 while it is sound.
+    From there on it learns nothing more.
+    """
 
     key: jax.Array
+    diverged: jax.Array
     agent: ppo.Agent
     multiplier: lagrange.LagrangeState
     normalizers: Normalizers
@@ -101,6 +106,7 @@ class Learner:
         known = prior.statistics if prior is not None else None
         return LearnerState(
             key=key,
+            diverged=jnp.full((), -1, jnp.int32),
             agent=ppo.init(self.modules, stream(key, 0, Stream.INIT), observation_size, summary_size),
             multiplier=lagrange.init(config.lagrange.initial),
             normalizers=Normalizers(
@@ -191,8 +197,14 @@ class Learner:
             state.agent, samples, stream(state.key, index, Stream.SHUFFLE), config.ppo, jnp.asarray(actor_lr)
         )
         _, updated = self._time(jax.tree.leaves(agent)[0])
-        learned = jax.tree.leaves((agent, multiplier, normalizers, self.source.learned(source)))
-        finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in learned]))
+        learned = (agent, multiplier, normalizers, self.source.learned(source))
+        finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(learned)]))
+        sound = finite & (state.diverged < 0)
+        # Only what is learned goes back, which is small: the pool and the store are written in place.
+        before = (state.agent, state.multiplier, state.normalizers, self.source.learned(state.source))
+        agent, multiplier, normalizers, fitted = jax.tree.map(
+            lambda new, old: jnp.where(sound, new, old), learned, before
+        )
         row = {
             **episodes.summary(truth, config.constraint.cost_limit),
             "window/return": window_means["returns"],
@@ -206,10 +218,16 @@ class Learner:
             **update_scalars,
             **source_row,
             **self._stages(collect=(began, collected), judge=(collected, judged), update=(judged, updated)),
-            "finite": finite.astype(jnp.float32),
+            "finite": sound.astype(jnp.float32),
         }
         return dataclasses.replace(
-            state, agent=agent, multiplier=multiplier, normalizers=normalizers, window=window, source=source
+            state,
+            diverged=jnp.where(sound | (state.diverged >= 0), state.diverged, index),
+            agent=agent,
+            multiplier=multiplier,
+            normalizers=normalizers,
+            window=window,
+            source=self.source.with_learned(source, fitted),
         ), row
 
     def _time(self, value: jax.Array) -> tuple[jax.Array, jax.Array]:

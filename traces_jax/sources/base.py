@@ -63,6 +63,10 @@ class Source(Protocol):
         """The part of the state that must stay finite."""
         ...
 
+    def with_learned(self, state: Any, learned: Any) -> Any:
+        """The state with another such part."""
+        ...
+
     def init(self, config: Config, key: jax.Array, prior: Prior | None) -> Any:
         """The state at the start of a run. key: consumed. prior: what is known already; None for nothing."""
         ...

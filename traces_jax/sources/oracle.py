@@ -18,6 +18,10 @@ class Oracle:
     def learned(self, state):
         return state
 
+    def with_learned(self, state, learned):
+        del learned
+        return state
+
     def init(self, config, key, prior):
         del config, key, prior
 

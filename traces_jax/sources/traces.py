@@ -88,6 +88,9 @@ class Traces:
     def learned(self, state):
         return state.fitted
 
+    def with_learned(self, state, learned):
+        return dataclasses.replace(state, fitted=learned)
+
     def fresh(self, config: Config, key: jax.Array) -> optimize.Trained:
         """An estimator that has learned nothing. key: consumed."""
         settings = config.estimator
