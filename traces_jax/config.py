@@ -441,7 +441,7 @@ def from_saved(tree: Any) -> Config:
 
 def _from_tree(tree: Any) -> Config:
     if not isinstance(tree, Mapping):
-        raise ConfigError(f"the settings are {_show(tree)}; a group of fields would be right.")
+        raise ConfigError(f"the settings are {show(tree)}; a group of fields would be right.")
     config = _build(Config, tree, path="")
     _validate_sizes(config)
     lanes(config)
@@ -528,7 +528,7 @@ def without_effect(config: Config) -> dict[str, str]:
     found: dict[str, str] = {}
     for applies, reason, names in _IDLE:
         if applies(config):
-            found |= {path: reason for path in _paths(Config) if path.startswith(names) and path not in found}
+            found |= {path: reason for path in all_fields() if path.startswith(names) and path not in found}
     return found
 
 
@@ -540,7 +540,7 @@ def changed(tree: Mapping[str, Any]) -> list[str]:
         own = tree.get(group, {}) if group else tree
         return own.get(name, default)
 
-    return [path for path, field in _paths(Config).items() if value(path, field.default) != field.default]
+    return [path for path, field in all_fields().items() if value(path, field.default) != field.default]
 
 
 def lanes(config: Config) -> list[Lane]:
@@ -549,7 +549,7 @@ def lanes(config: Config) -> list[Lane]:
     count = config.seeds * math.prod(len(choices) for _, choices in swept)
     if count > _MOST_LANES:
         raise ConfigError(
-            f"seeds={config.seeds} with sweep={_show(config.sweep)} is not right: these are {count} lanes; "
+            f"seeds={config.seeds} with sweep={show(config.sweep)} is not right: these are {count} lanes; "
             f"at most {_MOST_LANES} would be right."
         )
     result = []
@@ -575,12 +575,12 @@ def unknown(what: str, name: str, names: list[str]) -> ConfigError:
     near = difflib.get_close_matches(name[:_LONGEST].lower(), [n.lower() for n in names], n=1, cutoff=0.4)
     nearest = next((n for n in names if near and n.lower() == near[0]), None)
     hint = f"did you mean {nearest!r}?" if nearest else f"choose one of {', '.join(names)}."
-    return ConfigError(f"{what} {_show(name)} does not exist; {hint}")
+    return ConfigError(f"{what} {show(name)} does not exist; {hint}")
 
 
 def check_path(path: str) -> dataclasses.Field | None:
     """The field at a dotted path, or None for a group of fields; refuses others."""
-    known = _paths(Config)
+    known = all_fields()
     groups = [field.name for field in dataclasses.fields(Config) if dataclasses.is_dataclass(field.type)]
     if path in known or path in groups:
         return known.get(path)
@@ -591,7 +591,7 @@ def check_path(path: str) -> dataclasses.Field | None:
 
 def paths_named(name: str) -> list[str]:
     """The dotted paths that are, or end with, a name."""
-    return [path for path in _paths(Config) if path == name or path.endswith(f".{name}")]
+    return [path for path in all_fields() if path == name or path.endswith(f".{name}")]
 
 
 def _apply(tree: dict[str, Any], changes: Mapping[str, Any], path: str) -> None:
@@ -607,10 +607,10 @@ def _apply(tree: dict[str, Any], changes: Mapping[str, Any], path: str) -> None:
 
 
 def _not_a_group(path: str, value: Any) -> ConfigError:
-    return ConfigError(f"{path}={_show(value)} is not right: it is a group of fields, not a value.")
+    return ConfigError(f"{path}={show(value)} is not right: it is a group of fields, not a value.")
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
     """A value for a sentence, whatever it is."""
     try:
         text = repr(value)
@@ -639,7 +639,7 @@ def _build(cls: type, tree: Mapping[str, Any], path: str) -> Any:
 
 
 def _check(field: dataclasses.Field, value: Any, path: str) -> Any:
-    wrong = ConfigError(f"{path}={_show(value)} is not right: it must be {field.metadata['right']}.")
+    wrong = ConfigError(f"{path}={show(value)} is not right: it must be {field.metadata['right']}.")
     if isinstance(value, list):
         value = tuple(value)
     if field.type is float and isinstance(value, int) and not isinstance(value, bool):
@@ -658,10 +658,10 @@ def _check(field: dataclasses.Field, value: Any, path: str) -> Any:
         raise wrong
     most = field.metadata["most"]
     if isinstance(value, tuple) and len(value) > _MOST_NUMBERS:
-        raise ConfigError(f"{path}={_show(value)} is not right: it must have at most {_MOST_NUMBERS} numbers.")
+        raise ConfigError(f"{path}={show(value)} is not right: it must have at most {_MOST_NUMBERS} numbers.")
     if most is not None and max(value if isinstance(value, tuple) else (value,), default=0) > most:
         each = "each number must be" if isinstance(value, tuple) else "it must be"
-        raise ConfigError(f"{path}={_show(value)} is not right: {each} at most {most}.")
+        raise ConfigError(f"{path}={show(value)} is not right: {each} at most {most}.")
     return value
 
 
@@ -740,40 +740,40 @@ def _parse_sweep(text: str) -> list[tuple[str, list[float]]]:
         path, equals, choices = part.partition("=")
         path = path.strip()
         if not equals or not choices.strip():
-            raise ConfigError(f"sweep={_show(text)} is not right: it must be text such as 'ppo.actor_lr=1e-4,3e-4'.")
+            raise ConfigError(f"sweep={show(text)} is not right: it must be text such as 'ppo.actor_lr=1e-4,3e-4'.")
         if path in (seen for seen, _ in result):
-            raise ConfigError(f"sweep={_show(text)} is not right: it names {path!r} twice.")
+            raise ConfigError(f"sweep={show(text)} is not right: it names {path!r} twice.")
         field, values = _find_traced(path), []
         if choices.count(",") >= _MOST_LANES:
             raise ConfigError(
-                f"sweep={_show(text)} is not right: it gives {path} {choices.count(',') + 1} values; "
+                f"sweep={show(text)} is not right: it gives {path} {choices.count(',') + 1} values; "
                 f"at most {_MOST_LANES} would be right."
             )
         for choice_text in choices.split(","):
             try:
                 value = float(choice_text)
             except ValueError:
-                raise ConfigError(f"sweep of {path}: {_show(choice_text.strip())} is not a number.") from None
+                raise ConfigError(f"sweep of {path}: {show(choice_text.strip())} is not a number.") from None
             values.append(_check(field, value, path))
         if len(set(values)) < len(values):
-            raise ConfigError(f"sweep={_show(text)} is not right: it gives {path} the same value twice.")
+            raise ConfigError(f"sweep={show(text)} is not right: it gives {path} the same value twice.")
         result.append((path, values))
     return result
 
 
-def _paths(cls: type, path: str = "") -> dict[str, dataclasses.Field]:
+def all_fields(cls: type = Config, path: str = "") -> dict[str, dataclasses.Field]:
     """Every field that holds a value, by its dotted path."""
     found: dict[str, dataclasses.Field] = {}
     for field in dataclasses.fields(cls):
         if dataclasses.is_dataclass(field.type):
-            found |= _paths(typing.cast(type, field.type), f"{path}{field.name}.")
+            found |= all_fields(typing.cast(type, field.type), f"{path}{field.name}.")
         else:
             found[path + field.name] = field
     return found
 
 
 def _find_traced(path: str) -> dataclasses.Field:
-    paths = _paths(Config)
+    paths = all_fields()
     names = [name for name, field in paths.items() if field.metadata["traced"]]
     if path in paths and path not in names:
         raise ConfigError(
