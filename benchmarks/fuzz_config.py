@@ -92,7 +92,7 @@ def examine(found: Iterator[Any]) -> Report:
 def _outcome(tree: Any) -> tuple[str, float]:
     began = time.monotonic()
     try:
-        build.build(config_lib.from_saved(tree))
+        build.build(config_lib.from_saved(tree)).program.abstract()
         outcome = "built"
     except errors.USER_ERRORS as error:
         outcome = f"refused: {error}"

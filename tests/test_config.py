@@ -9,7 +9,7 @@ import typing
 
 import jax
 import pytest
-from helpers import make_config
+from helpers import make_config, other_value
 
 from traces_jax import config as config_lib
 from traces_jax import parallel, presets, tasks
@@ -226,36 +226,6 @@ def test_stacked_lanes_keep_static_fields_and_line_up_traced_ones():
 
 
 # --- Leaves --------------------------------------------------------------------------------------------------------
-
-
-CANDIDATES = {
-    int: [1, 4],
-    float: [0.0, 0.5, 0.25, -3.0],
-    bool: [True, False],
-    str: [
-        "ProbeBudget",
-        "native",
-        "tanh",
-        "free",
-        "ppo.clip=0.1",
-        "oracle",
-        "released",
-        "mean",
-        "summary",
-        "by_cost",
-        "random",
-        "jensen",
-        "paper",
-        "never",
-    ],
-    tuple[int, ...]: [(7,)],
-    tuple[float, ...]: [(0.7, 1)],
-}
-
-
-def other_value(field):
-    """A valid value other than the default."""
-    return next(v for v in CANDIDATES[field.type] if v != field.default and field.metadata["check"](v))
 
 
 @pytest.mark.parametrize("path", FIELDS)
