@@ -23,6 +23,36 @@ def make_config(**changes: Any) -> config_lib.Config:
     return config_lib.from_dict(config_lib.make(**{"method": {"source": "oracle"}, **changes}).to_dict())
 
 
+_CANDIDATES = {
+    int: [1, 4],
+    float: [0.0, 0.5, 0.25, -3.0],
+    bool: [True, False],
+    str: [
+        "ProbeBudget",
+        "native",
+        "tanh",
+        "free",
+        "ppo.clip=0.1",
+        "oracle",
+        "released",
+        "mean",
+        "summary",
+        "by_cost",
+        "random",
+        "jensen",
+        "paper",
+        "never",
+    ],
+    tuple[int, ...]: [(7,)],
+    tuple[float, ...]: [(0.7, 1)],
+}
+
+
+def other_value(field):
+    """A valid value other than the default."""
+    return next(v for v in _CANDIDATES[field.type] if v != field.default and field.metadata["check"](v))
+
+
 def train(config: config_lib.Config) -> tuple[build.Built, LearnerState, dict[str, np.ndarray]]:
     """The whole run of a config. Returns what was built, the last state [S, ...] and all rows [S, iterations]."""
     built = build.build(config)

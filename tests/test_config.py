@@ -9,10 +9,10 @@ import typing
 
 import jax
 import pytest
-from helpers import make_config
+from helpers import make_config, other_value
 
 from traces_jax import config as config_lib
-from traces_jax import parallel, tasks
+from traces_jax import parallel, presets, tasks
 from traces_jax.config import Config, ConfigError
 
 EXPERIMENTS = sorted((pathlib.Path(__file__).parents[1] / "experiments").glob("*.py"))
@@ -50,7 +50,7 @@ def sentence(tree):
 @pytest.mark.parametrize("path", FIELDS)
 def test_every_field_is_described_and_guarded(path):
     field = FIELDS[path]
-    assert set(field.metadata) == {"right", "check", "traced"}
+    assert set(field.metadata) == {"right", "check", "traced", "most"}
     assert field.type in (int, float, bool, str, tuple[int, ...], tuple[float, ...])
     assert isinstance(field.default, typing.get_origin(field.type) or field.type)
     assert field.metadata["check"](field.default)
@@ -179,7 +179,7 @@ def test_whole_numbers_serve_as_numbers():
 
 def test_derived_sizes():
     config = make_config(steps=2_400, environment={"count": 4, "steps": 30}, ppo={"minibatch": 40})
-    assert (config.iteration_steps, config.iterations, config.minibatches) == (120, 20, 3)
+    assert (config.iteration_steps, config.iterations) == (120, 20)
 
 
 def test_a_config_cannot_be_changed():
@@ -226,36 +226,6 @@ def test_stacked_lanes_keep_static_fields_and_line_up_traced_ones():
 
 
 # --- Leaves --------------------------------------------------------------------------------------------------------
-
-
-CANDIDATES = {
-    int: [1, 4],
-    float: [0.0, 0.5, 0.25, -3.0],
-    bool: [True, False],
-    str: [
-        "ProbeBudget",
-        "native",
-        "tanh",
-        "free",
-        "ppo.clip=0.1",
-        "oracle",
-        "released",
-        "mean",
-        "summary",
-        "by_cost",
-        "random",
-        "jensen",
-        "paper",
-        "never",
-    ],
-    tuple[int, ...]: [(7,)],
-    tuple[float, ...]: [(0.7, 1)],
-}
-
-
-def other_value(field):
-    """A valid value other than the default."""
-    return next(v for v in CANDIDATES[field.type] if v != field.default and field.metadata["check"](v))
 
 
 @pytest.mark.parametrize("path", FIELDS)
@@ -314,7 +284,8 @@ def test_an_experiment_says_only_what_differs(path, monkeypatch):
 
 @pytest.mark.parametrize("seed", [2**32, 2**63])
 def test_seeds_whose_keys_would_repeat_are_refused(seed):
-    assert "seeds must stay below 4294967296" in sentence({"seed": seed})
+    assert sentence({"seed": seed}) == f"seed={seed} is not right: it must be at most 4294967295."
+    assert "seeds must stay below 4294967296" in sentence({"seed": 2**32 - 1, "seeds": 2})
 
 
 def test_a_group_is_not_a_value():
@@ -331,35 +302,98 @@ def test_lanes_never_share_a_name():
 # --- Presets -------------------------------------------------------------------------------------------------------
 
 
+def load(path):
+    """The settings of an experiment file."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.get_config().to_dict()
+
+
+def by_path(config):
+    return {path: operator.attrgetter(path)(config) for path in FIELDS}
+
+
+# The paper's tables, and its program where they are silent.
+PAPER = {
+    "environment.reset_each_iteration": True, "environment.terminate_when_unhealthy": False,
+    "policy.hidden": (64, 64), "policy.activation": "relu", "policy.mean": "free", "policy.initial_log_std": 0.0,
+    "policy.min_std": 0.0, "critic.hidden": (64, 64), "critic.activation": "relu", "normalize.observations": True,
+    "normalize.rewards": True, "normalize.costs": "learned", "ppo.minibatch": 100, "ppo.actor_lr": 3e-4,
+    "ppo.critic_lr": 3e-4, "ppo.actor_lr_decay": True, "ppo.clip": 0.2, "ppo.target_kl": 0.02, "ppo.entropy": 0.01,
+    "ppo.gamma": 0.99, "ppo.gae_lambda": 0.95, "ppo.cost_gae_lambda": 0.95, "ppo.max_grad_norm": 0.5,
+    "ppo.reward_critic_l2": 1e-3, "ppo.cost_critic_l2": 1e-2, "lagrange.initial": 1e-3, "lagrange.lr": 0.035,
+    "lagrange.maximum": 1e9, "lagrange.proportional": 0.0, "lagrange.window": 50, "method.order": "paper",
+    "estimator.hidden": 4, "estimator.depth": 2, "estimator.decoder": (64, 64), "estimator.decoder_reads": "summary",
+    "estimator.clamp": -7.0, "estimator.normalize_inputs": False, "estimator.initial_probability": 0.95,
+    "estimator.initial_spread": 0.1, "estimator.cost": "mean", "labels.terminal_only": False,
+    "labels.early_end": "violating", "query.batch": 20, "query.rule": "cv", "query.random_share": 0.0,
+    "query.min_cv": 0.0, "refit.passes": 5, "refit.steps": 13, "refit.new_batch": 8, "refit.stored_batch": 24,
+    "refit.store": 1000, "refit.lr": 1e-3, "refit.weight_decay": 1e-4, "refit.max_grad_norm": 1e9,
+    "refit.target_accuracy": 0.975, "constraint.form": "jensen", "constraint.d": 0.9,
+    # The rest of the paper's settings, which experiment files say by themselves.
+    "constraint.cost_limit": 25.0, "labels.noise": 0.0, "query.budget": 0, "method.source": "traces",
+    "estimator.init": "none",
+}  # fmt: skip
+BY_FAMILY = {
+    "Velocity": {"ppo.passes": 40, "labels.interval": 20, "query.fraction": 0.1, "steps": 10_000_000,
+                 "environment.count": 20, "environment.steps": 1000},
+    "Circle": {"ppo.passes": 40, "labels.interval": 20, "query.fraction": 0.05, "steps": 10_000_000,
+               "environment.count": 20, "environment.steps": 1000},
+    "BallRun": {"ppo.passes": 20, "labels.interval": 5, "query.fraction": 0.1, "steps": 1_000_000,
+                "environment.count": 10, "environment.steps": 100},
+    "Run": {"ppo.passes": 20, "labels.interval": 5, "query.fraction": 0.1, "steps": 2_000_000,
+            "environment.count": 10, "environment.steps": 200},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_the_paper_is_the_paper_in_every_experiment(path):
+    """Whatever the file says of its own; what is compared is every field that has a say in a run's figures."""
+    config = config_lib.from_dict(presets.apply({**load(path), "preset": "paper"}, explicit=["preset"]))
+    family = next(name for name in BY_FAMILY if name in config.task)
+    expected = PAPER | BY_FAMILY[family]
+    compared = {
+        name: value
+        for name, value in by_path(config).items()
+        if name not in ("preset", "task", "physics", "seed", "seeds", "sweep", *config_lib.without_effect(config))
+        and not name.startswith("run.")
+    }
+    assert compared == expected
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_the_command_line_wins_over_the_preset_in_every_experiment(path):
+    changes = {"refit": {"lr": 3e-3}, "policy": {"min_std": 0.2}, "ppo": {"passes": 7}}
+    tree = load(path)
+    for group, fields in changes.items():
+        tree[group] |= fields
+    given = ["preset", *(f"{group}.{name}" for group, fields in changes.items() for name in fields)]
+    config = config_lib.from_dict(presets.apply({**tree, "preset": "paper"}, given))
+    assert (config.refit.lr, config.policy.min_std, config.ppo.passes) == (3e-3, 0.2, 7)
+    assert config.policy.mean == "free"
+
+
 def test_a_preset_of_a_file_lies_under_what_is_said():
     """Experiment files and the command line win; the command line even where it repeats a default."""
     said = config_lib.make(preset="paper", query={"batch": 7}).to_dict()
-    config = config_lib.from_dict(config_lib.with_preset(said, explicit=["constraint.form"]))
+    config = config_lib.from_dict(presets.apply(said, explicit=["constraint.form"]))
     assert config.policy.mean == "free"
     assert config.query.batch == 7
     assert config.constraint.form == Config().constraint.form == "probability"
 
 
 def test_a_preset_of_the_command_line_lies_over_the_file():
-    said = config_lib.make(preset="paper", query={"batch": 7, "fraction": 0.3}).to_dict()
-    config = config_lib.from_dict(config_lib.with_preset(said, explicit=["preset", "query.fraction"]))
+    said = config_lib.make(preset="paper", query={"batch": 7, "fraction": 0.3, "budget": 9}).to_dict()
+    config = config_lib.from_dict(presets.apply(said, explicit=["preset", "query.fraction"]))
     assert config.query.batch == 20 and config.query.fraction == 0.3
-
-
-@pytest.mark.parametrize("name", config_lib.PRESETS)
-def test_a_preset_changes_known_fields_only(name):
-    config = config_lib.from_dict(config_lib.with_preset({"preset": name}, explicit=[]))
-    for path, _ in walk():
-        value = config_lib.PRESETS[name]
-        for part in path.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        expected = operator.attrgetter(path)(Config(preset=name)) if value is None else value
-        assert operator.attrgetter(path)(config) == expected, path
+    # How much may be asked is not for a preset to say.
+    assert config.query.budget == 9
 
 
 def test_our_preset_changes_nothing():
-    tree = config_lib.make().to_dict()
-    assert config_lib.with_preset(tree, explicit=[]) == tree
+    tree = load(next(path for path in EXPERIMENTS if path.stem == "ball_run"))
+    assert presets.apply(tree, explicit=["preset"]) == tree
 
 
 @pytest.mark.parametrize(("source", "limit"), [("traces", 50.0), ("oracle", 10.0)])

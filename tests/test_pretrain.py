@@ -482,4 +482,4 @@ def test_command_line(tmp_path, environment):
     done = command("a.hdf5")
     assert done.returncode == 0, done.stderr
     assert "estimator: out" in done.stdout and "step 20/20  loss" in done.stdout
-    assert dataclasses.asdict(prior.read(tmp_path / "out", None, print).config)["labels"]["limit"] == 3.0
+    assert dataclasses.asdict(prior.read(tmp_path / "out", None, print).config)["constraint"]["cost_limit"] == 3.0

@@ -177,7 +177,7 @@ def test_load_one_seed_and_one_step(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--config.ppo.clop=1"], "field 'clop' does not exist; did you mean 'clip'?"),
+        (["--config.ppo.clop=1"], "field 'ppo.clop' does not exist; did you mean 'ppo.clip'?"),
         (["--config.task=SafetyAntVelocty-v1"], "SafetyAntVelocity-v1"),
         (["--config.ppo.minibatch=7"], "does not divide"),
         (["--config=experiments/nothing.py"], "--config=experiments/nothing.py does not exist"),

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_trees_close, make_config, train
+from helpers import assert_trees_close, make_config, other_value, train
 
+from traces_jax import config as config_lib
 from traces_jax import episodes, optimize, sources, tasks
 from traces_jax.config import RefitConfig
 from traces_jax.estimator import credit, network, refit
@@ -173,20 +174,70 @@ def test_seeds_side_by_side_are_seeds_alone(default_run):
         )
 
 
-def test_every_study_is_a_setting(default_run):
-    """It runs, and it is not the default in disguise."""
+def program_text(config):
+    """The computation of one iteration of one lane, with all settings as constants in it."""
+    built = build.build(config)
+    learner = dataclasses.replace(built.program.learner, environments=type(built.program.learner.environments)())
+    state = jax.eval_shape(lambda: learner.init(config, jax.random.key(0)))
+    return str(jax.make_jaxpr(lambda state, index: learner.iteration(config, state, index))(state, jnp.int32(0)))
+
+
+@pytest.fixture(scope="module")
+def default_text():
+    return program_text(probe())
+
+
+# The studies of README, and other settings of TraCeS.
+STUDIES = {
+    "method": {"order": "released"},
+    "constraint": {"form": "jensen", "d": 0.5, "cost_limit": 2.0},
+    "estimator": {"cost": "sample", "normalize_inputs": False, "decoder_reads": "summary", "clamp": -5.0},
+    "query": {"rule": "random", "random_share": 0.0, "min_cv": 0.01, "budget": 4},
+    "labels": {"noise": 0.2, "interval": 5, "terminal_only": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "value"),
+    [
+        (group, name, value)
+        for group, own in [*STUDIES.items(), ("estimator", {"cost": "mean"})]
+        for name, value in own.items()
+    ],
+)
+def test_every_study_is_a_setting(group, name, value, default_text):
+    """Each of them alone makes another program."""
+    config = probe(**{group: {name: value}})
+    assert f"{group}.{name}" not in config_lib.without_effect(config)
+    assert program_text(config) != default_text
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"query": {"min_cv": 0.01, "budget": 4}, "estimator": {"cost": "mean"}}], ids=str
+)
+def test_studies_run(change, default_run):
+    """All together; and those that the others hide."""
     _, default, _ = default_run
-    changes = {
-        "method": {"order": "released"},
-        "constraint": {"form": "jensen"},
-        "estimator": {"cost": "sample", "normalize_inputs": False},
-        "query": {"rule": "random"},
-        "labels": {"noise": 0.2},
-    }
-    _, state, rows = train(probe(**changes))
+    _, state, rows = train(probe(**(change or STUDIES)))
     assert np.all(rows["finite"] == 1)
     before, after = (jax.tree.leaves(s.agent) for s in (default, state))
     assert any(not np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_what_has_no_effect_makes_no_other_program():
+    """All such fields are changed at once."""
+    for start in (
+        {"method": {"source": "oracle"}},
+        {"labels": {"terminal_only": True}, "query": {"rule": "random"}, "estimator": {"normalize_inputs": False}},
+    ):
+        config = probe(**start)
+        changed = config
+        for path in config_lib.without_effect(config):
+            group, name = path.split(".")
+            own = dataclasses.replace(getattr(changed, group), **{name: other_value(config_lib.all_fields()[path])})
+            changed = dataclasses.replace(changed, **{group: own})
+        assert changed != config
+        assert program_text(changed) == program_text(config)
 
 
 def fresh_estimator(**sizes):

@@ -20,6 +20,7 @@ from traces_jax.host import arrays, cli, errors, experiment, runtime
 _CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment file, for instance experiments/ant.py.")
 _OUT = flags.DEFINE_string("out", None, "Output file (.hdf5).")
 _EPISODES = flags.DEFINE_integer("episodes", 1000, "Episodes in the file.")
+_OVERWRITE = flags.DEFINE_boolean("overwrite", False, "Replace a file that is there.", allow_override=True)
 
 
 def main() -> int:
@@ -29,6 +30,8 @@ def main() -> int:
     if _EPISODES.value < 1:
         raise errors.UserError(f"--episodes={_EPISODES.value} is not right: it must be at least 1.")
     arrays.check_out(out)
+    if out.exists() and not _OVERWRITE.value:
+        raise arrays.exists(out)
     runtime.setup()
 
     from traces_jax.host import collect  # after set-up: nothing may touch JAX's devices before it

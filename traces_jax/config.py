@@ -14,11 +14,12 @@ import itertools
 import json
 import math
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import ml_collections
+import numpy as np
 
 from traces_jax import tasks
 
@@ -27,18 +28,41 @@ class ConfigError(ValueError):
     """One sentence: the field, its value, and what would be right."""
 
 
-def _field(default: Any, right: str, check: Callable[[Any], bool], *, is_traced: bool) -> Any:
-    return dataclasses.field(default=default, metadata={"right": right, "check": check, "traced": is_traced})
+# The compiled program counts in int32.
+MOST = 2**31 - 1
+# Environment steps are counted by Python alone; an iteration has at most MOST * MOST of them.
+_MOST_STEPS = 2**62
+# Layers of a network, and units in one. Who needs more should not find out by waiting for a compiler.
+_MOST_LAYERS, _MOST_UNITS = 64, 2**20
+# Lanes of one program, and numbers in a tuple.
+_MOST_LANES, _MOST_NUMBERS = 4096, 64
+# A longer text is cut when a sentence quotes it.
+_LONGEST = 200
 
 
-def static(default: Any, right: str, check: Callable[[Any], bool]) -> Any:
+def _field(
+    default: Any, right: str, check: Callable[[Any], bool], *, is_traced: bool, most: float | None = None
+) -> Any:
+    """most: a bound that users hardly ever meet, so that it has a sentence of its own."""
+    return dataclasses.field(
+        default=default, metadata={"right": right, "check": check, "traced": is_traced, "most": most}
+    )
+
+
+def static(default: Any, right: str, check: Callable[[Any], bool], most: float | None = None) -> Any:
     """A field that shapes the program."""
-    return _field(default, right, check, is_traced=False)
+    return _field(default, right, check, is_traced=False, most=most)
 
 
 def traced(default: float, right: str, check: Callable[[float], bool]) -> Any:
-    """A number inside the program; may differ from lane to lane."""
-    return _field(default, right, check, is_traced=True)
+    """A number inside the program; may differ from lane to lane. It is checked as the float32 that it becomes."""
+
+    def check_single(value: float) -> bool:
+        with np.errstate(over="ignore"):
+            single = float(np.float32(value))
+        return math.isfinite(single) and check(single)
+
+    return _field(default, right, check_single, is_traced=True)
 
 
 def choice(default: str, *names: str) -> Any:
@@ -51,19 +75,19 @@ def switch(default: bool) -> Any:
     return static(default, "true or false", lambda value: isinstance(value, bool))
 
 
-def whole(default: int, low: int = 1) -> Any:
+def whole(default: int, low: int = 1, most: int = MOST) -> Any:
     """A static whole number."""
-    return static(default, f"a whole number of at least {low}", lambda value: value >= low)
+    return static(default, f"a whole number of at least {low}", lambda value: value >= low, most=most)
 
 
 def positive(default: float) -> Any:
     """A traced number above zero."""
-    return traced(default, "a number above 0", lambda value: value > 0 and math.isfinite(value))
+    return traced(default, "a number above 0", lambda value: value > 0)
 
 
 def nonnegative(default: float) -> Any:
     """A traced number of at least zero."""
-    return traced(default, "a finite number of at least 0", lambda value: value >= 0 and math.isfinite(value))
+    return traced(default, "a finite number of at least 0", lambda value: value >= 0)
 
 
 def fraction(default: float) -> Any:
@@ -71,10 +95,13 @@ def fraction(default: float) -> Any:
     return traced(default, "a number from 0 to 1", lambda value: 0 <= value <= 1)
 
 
-def layers(default: tuple[int, ...]) -> Any:
+def layers(default: tuple[int, ...], least: int = 0) -> Any:
     """Static widths of hidden layers."""
     return static(
-        default, "a tuple of whole numbers above 0", lambda value: all(type(n) is int and n > 0 for n in value)
+        default,
+        f"a tuple of {'one or more ' if least else ''}whole numbers above 0",
+        lambda value: len(value) >= least and all(type(n) is int and n > 0 for n in value),
+        most=_MOST_UNITS,
     )
 
 
@@ -83,7 +110,8 @@ def multiples(default: tuple[float, ...]) -> Any:
     return static(
         default,
         "a tuple of one or more finite numbers, none below 0",
-        lambda value: len(value) > 0 and all(type(n) in (int, float) and n >= 0 and math.isfinite(n) for n in value),
+        lambda value: len(value) > 0 and all(type(n) in (int, float) and 0 <= n < math.inf for n in value),
+        most=1e9,
     )
 
 
@@ -189,15 +217,15 @@ class MethodConfig:
 class EstimatorConfig:
     """The network that gives each step its share of a violation."""
 
-    hidden: int = whole(4)
+    hidden: int = whole(4, most=_MOST_UNITS)
     # GRU layers.
-    depth: int = whole(2)
-    decoder: tuple[int, ...] = layers((64, 64))
+    depth: int = whole(2, most=_MOST_LAYERS)
+    decoder: tuple[int, ...] = layers((64, 64), least=1)
     # "summary": the decoder sees a step only through the GRU's few units, which must first learn to let through what
     # matters (as released); "step": it reads the observation and the action as well.
     decoder_reads: str = choice("step", "step", "summary")
     # Log credits lie between this and 0.
-    clamp: float = traced(-7.0, "a number below 0", lambda value: value < 0 and math.isfinite(value))
+    clamp: float = traced(-7.0, "a number below 0", lambda value: value < 0)
     # Whether it reads observations scaled by the policy's statistics, and actions held within action_clip.
     normalize_inputs: bool = switch(True)
     action_clip: float = positive(3.0)
@@ -233,7 +261,7 @@ class QueryConfig:
     """Which trajectories are labelled."""
 
     # Share of all trajectories.
-    fraction: float = static(0.2, "a number above 0 and at most 1", lambda value: 0 < value <= 1)
+    fraction: float = static(0.2, "a number from 1e-6 to 1", lambda value: 1e-6 <= value <= 1)
     # Labelled together; the pool grows until this many are due. Few and often, so that the estimator keeps up with
     # the policy.
     batch: int = whole(1)
@@ -276,11 +304,9 @@ class PretrainConfig:
     # Trajectories in a gradient step.
     batch: int = whole(32)
     # Rate of the first step; falls linearly to a tenth.
-    lr: float = static(3e-3, "a number above 0", lambda value: value > 0 and math.isfinite(value))
+    lr: float = static(3e-3, "a number above 0", lambda value: 0 < value < math.inf, most=1e9)
     # Much more than in a refit: a file stays the same, and an estimator that reads the step learns its noise by heart.
-    weight_decay: float = static(
-        0.3, "a finite number of at least 0", lambda value: value >= 0 and math.isfinite(value)
-    )
+    weight_decay: float = static(0.3, "a finite number of at least 0", lambda value: 0 <= value < math.inf, most=1e9)
     # Gradient steps between two looks at the trajectories to choose by.
     every: int = whole(50)
     # Share of their prefixes judged right at which it ends.
@@ -313,7 +339,7 @@ class CollectConfig:
     """
 
     # Environment steps of each behaviour's training. Enough for the one without a limit to break it often.
-    steps: int = whole(1_000_000)
+    steps: int = whole(1_000_000, most=_MOST_STEPS)
     # Limits of the others, as multiples of constraint.cost_limit: episodes just within it and just beyond teach most.
     limits: tuple[float, ...] = multiples((0.5, 1.0, 2.0))
     # How many times episodes are taken: before any training, which is random behaviour, and evenly until its end.
@@ -346,10 +372,10 @@ class Config:
     task: str = static("SafetyAntVelocity-v1", "the name of a task", lambda value: True)
     physics: str = choice("auto", "auto", "native", "mjx")
     # Environment steps of each seed.
-    steps: int = whole(10_000_000)
+    steps: int = whole(10_000_000, most=_MOST_STEPS)
     # The first seed and how many follow it.
-    seed: int = whole(0, low=0)
-    seeds: int = whole(1)
+    seed: int = whole(0, low=0, most=2**32 - 1)
+    seeds: int = whole(1, most=_MOST_LANES)
     # Values to run side by side, for instance "ppo.actor_lr=1e-4,3e-4; ppo.clip=0.1,0.2".
     sweep: str = static("", "text such as 'ppo.actor_lr=1e-4,3e-4'", lambda value: isinstance(value, str))
     environment: EnvironmentConfig = EnvironmentConfig()
@@ -378,64 +404,9 @@ class Config:
         """Iterations of the whole run."""
         return self.steps // self.iteration_steps
 
-    @property
-    def minibatches(self) -> int:
-        """Minibatches in one pass."""
-        return self.iteration_steps // self.ppo.minibatch
-
-
-# What a preset changes. The paper's settings are those of its tables or, where these are silent, of its program.
-PRESETS: dict[str, dict[str, Any]] = {
-    "ours": {},
-    "paper": {
-        "policy": {"mean": "free"},
-        "ppo": {"cost_critic_l2": 1e-2},
-        "estimator": {
-            "decoder_reads": "summary",
-            "normalize_inputs": False,
-            "initial_spread": 0.1,
-            "cost": "mean",
-        },
-        "lagrange": {"proportional": 0.0, "maximum": 1e9},
-        "query": {"fraction": 0.1, "batch": 20, "random_share": 0.0},
-        "refit": {"passes": 5, "steps": 13, "new_batch": 8, "stored_batch": 24},
-        "constraint": {"form": "jensen"},
-    },
-}
-
 
 # Fields that earlier versions had: what they are called now.
 RENAMED = {"labels.limit": "constraint.cost_limit", "lagrange.cost_limit": "constraint.cost_limit"}
-
-
-def with_preset(tree: Mapping[str, Any], explicit: Collection[str]) -> dict[str, Any]:
-    """The settings with the preset that they name. Who speaks last wins: the file, then the command line.
-
-    tree: an experiment's settings with the command line's changes. explicit: dotted paths given on the command line;
-    they count even where they repeat a default. A preset given there changes what the file says, one that the file
-    names does not.
-    """
-    preset = PRESETS.get(str(tree.get("preset")), {})
-    return _lay(preset, tree, to_dict(Config()), explicit, over_file="preset" in explicit, path="")
-
-
-def _lay(
-    preset: Mapping[str, Any],
-    tree: Mapping[str, Any],
-    defaults: Mapping[str, Any],
-    explicit: Collection[str],
-    *,
-    over_file: bool,
-    path: str,
-) -> dict[str, Any]:
-    result = dict(tree)
-    for name, value in preset.items():
-        now = tree.get(name, defaults[name])
-        if isinstance(value, Mapping) and isinstance(now, Mapping):
-            result[name] = _lay(value, now, defaults[name], explicit, over_file=over_file, path=f"{path}{name}.")
-        elif path + name not in explicit and (over_file or now == defaults[name]):
-            result[name] = value
-    return result
 
 
 def make(**changes: Any) -> ml_collections.ConfigDict:
@@ -453,17 +424,28 @@ def to_dict(config: Config) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
-def from_dict(tree: Mapping[str, Any]) -> Config:
+def from_dict(tree: Any) -> Config:
     """Builds and validates. Every name must be known; every value must be of its field's type and sensible."""
-    config = _build(Config, tree, path="")
-    _validate_sizes(config)
-    lanes(config)
+    config = _from_tree(tree)
+    idle = without_effect(config)
+    for path, _ in _parse_sweep(config.sweep):
+        if path in idle:
+            raise ConfigError(f"sweep of {path} is not right: all lanes would be equal, {idle[path]}.")
     return config
 
 
 def from_saved(tree: Any) -> Config:
-    """Builds and validates what `to_json` wrote, now or in an earlier version."""
-    return from_dict(updated(tree))
+    """Builds and validates what `to_json` wrote, now or in an earlier version, which allowed equal lanes."""
+    return _from_tree(updated(tree))
+
+
+def _from_tree(tree: Any) -> Config:
+    if not isinstance(tree, Mapping):
+        raise ConfigError(f"the settings are {show(tree)}; a group of fields would be right.")
+    config = _build(Config, tree, path="")
+    _validate_sizes(config)
+    lanes(config)
+    return config
 
 
 def updated(tree: Any) -> Any:
@@ -503,9 +485,73 @@ class Lane:
     config: Config
 
 
+# What has no effect, and when. A path that ends with a dot is a whole group.
+_IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
+    (
+        lambda config: config.method.source == "oracle",
+        "method.source=oracle is given the true cost",
+        (
+            *("estimator.", "query.", "refit.", "method.order", "constraint.form", "constraint.d"),
+            *("labels.interval", "labels.terminal_only", "labels.noise"),
+        ),
+    ),
+    (
+        lambda config: config.labels.terminal_only,
+        "labels.terminal_only=true labels whole trajectories",
+        ("labels.interval",),
+    ),
+    (
+        lambda config: config.query.rule == "random",
+        "query.rule=random draws all picks",
+        ("query.random_share",),
+    ),
+    (
+        lambda config: not config.estimator.normalize_inputs,
+        "estimator.normalize_inputs=false reads actions as they are",
+        ("estimator.action_clip",),
+    ),
+    (
+        lambda config: config.estimator.init != "none",
+        "estimator.init names one that is not fresh",
+        ("estimator.initial_probability", "estimator.initial_spread"),
+    ),
+    (lambda config: True, "it is for traces_jax.pretrain", ("pretrain.",)),
+    (lambda config: True, "it is for traces_jax.collect", ("collect.",)),
+)
+
+
+def without_effect(config: Config) -> dict[str, str]:
+    """The dotted paths of fields that change nothing in a training run with this config, and the reason for each.
+
+    It follows from static fields alone, so that it is the same for all lanes.
+    """
+    found: dict[str, str] = {}
+    for applies, reason, names in _IDLE:
+        if applies(config):
+            found |= {path: reason for path in all_fields() if path.startswith(names) and path not in found}
+    return found
+
+
+def changed(tree: Mapping[str, Any]) -> list[str]:
+    """The dotted paths of known fields whose values in a tree of settings are not the defaults."""
+
+    def value(path: str, default: Any) -> Any:
+        group, _, name = path.rpartition(".")
+        own = tree.get(group, {}) if group else tree
+        return own.get(name, default)
+
+    return [path for path, field in all_fields().items() if value(path, field.default) != field.default]
+
+
 def lanes(config: Config) -> list[Lane]:
     """The lanes of a run: every seed under every combination of swept values."""
     swept = _parse_sweep(config.sweep)
+    count = config.seeds * math.prod(len(choices) for _, choices in swept)
+    if count > _MOST_LANES:
+        raise ConfigError(
+            f"seeds={config.seeds} with sweep={show(config.sweep)} is not right: these are {count} lanes; "
+            f"at most {_MOST_LANES} would be right."
+        )
     result = []
     for values in itertools.product(*(choices for _, choices in swept)):
         changed = config
@@ -526,10 +572,26 @@ def unknown(what: str, name: str, names: list[str]) -> ConfigError:
     """The error for a name that does not exist, with the nearest one that does."""
     if name in RENAMED:
         return ConfigError(f"{what} {name!r} does not exist; it is called {RENAMED[name]!r} now.")
-    near = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name[:_LONGEST].lower(), [n.lower() for n in names], n=1, cutoff=0.4)
     nearest = next((n for n in names if near and n.lower() == near[0]), None)
     hint = f"did you mean {nearest!r}?" if nearest else f"choose one of {', '.join(names)}."
-    return ConfigError(f"{what} {name!r} does not exist; {hint}")
+    return ConfigError(f"{what} {show(name)} does not exist; {hint}")
+
+
+def check_path(path: str) -> dataclasses.Field | None:
+    """The field at a dotted path, or None for a group of fields; refuses others."""
+    known = all_fields()
+    groups = [field.name for field in dataclasses.fields(Config) if dataclasses.is_dataclass(field.type)]
+    if path in known or path in groups:
+        return known.get(path)
+    # Names are compared within the group that was meant.
+    group, _, _ = path.rpartition(".")
+    raise unknown("field", path, [name for name in known if group and name.startswith(f"{group}.")] or list(known))
+
+
+def paths_named(name: str) -> list[str]:
+    """The dotted paths that are, or end with, a name."""
+    return [path for path in all_fields() if path == name or path.endswith(f".{name}")]
 
 
 def _apply(tree: dict[str, Any], changes: Mapping[str, Any], path: str) -> None:
@@ -545,14 +607,23 @@ def _apply(tree: dict[str, Any], changes: Mapping[str, Any], path: str) -> None:
 
 
 def _not_a_group(path: str, value: Any) -> ConfigError:
-    return ConfigError(f"{path}={value!r} is not right: it is a group of fields, not a value.")
+    return ConfigError(f"{path}={show(value)} is not right: it is a group of fields, not a value.")
+
+
+def show(value: Any) -> str:
+    """A value for a sentence, whatever it is."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # Nested too deeply, or a whole number with thousands of digits.
+        return f"a {type(value).__name__} too large to show"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
 
 
 def _build(cls: type, tree: Mapping[str, Any], path: str) -> Any:
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for name in tree:
         if name not in fields:
-            raise unknown("field", path + name, [path + known for known in fields])
+            raise unknown("field", f"{path}{name}", [path + known for known in fields])
     values = {}
     for name, field in fields.items():
         if name not in tree:
@@ -568,11 +639,14 @@ def _build(cls: type, tree: Mapping[str, Any], path: str) -> Any:
 
 
 def _check(field: dataclasses.Field, value: Any, path: str) -> Any:
-    wrong = ConfigError(f"{path}={value!r} is not right: it must be {field.metadata['right']}.")
+    wrong = ConfigError(f"{path}={show(value)} is not right: it must be {field.metadata['right']}.")
     if isinstance(value, list):
         value = tuple(value)
     if field.type is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        try:
+            value = float(value)
+        except OverflowError:
+            raise wrong from None
     kind = typing.get_origin(field.type) or field.type
     if not isinstance(value, kind) or (field.type is int and isinstance(value, bool)):  # type: ignore[arg-type]
         raise wrong
@@ -582,6 +656,12 @@ def _check(field: dataclasses.Field, value: Any, path: str) -> Any:
         raise unknown("task", value, list(tasks.NAMES))
     if not field.metadata["check"](value):
         raise wrong
+    most = field.metadata["most"]
+    if isinstance(value, tuple) and len(value) > _MOST_NUMBERS:
+        raise ConfigError(f"{path}={show(value)} is not right: it must have at most {_MOST_NUMBERS} numbers.")
+    if most is not None and max(value if isinstance(value, tuple) else (value,), default=0) > most:
+        each = "each number must be" if isinstance(value, tuple) else "it must be"
+        raise ConfigError(f"{path}={show(value)} is not right: {each} at most {most}.")
     return value
 
 
@@ -591,8 +671,18 @@ def check_iterations(config: Config, path: str, steps: int) -> None:
     if steps % per_iteration:
         raise ConfigError(
             f"{path}={steps} does not divide into iterations of {per_iteration} steps ({_product(config)}); "
-            f"{max(1, round(steps / per_iteration)) * per_iteration} would be right."
+            f"{max(1, _rounded(steps, per_iteration)) * per_iteration} would be right."
         )
+    if steps // per_iteration > MOST:
+        raise ConfigError(
+            f"{path}={steps} is not right: these are {steps // per_iteration} iterations; "
+            f"{MOST * per_iteration}, or more steps in an iteration, would be right."
+        )
+
+
+def _rounded(number: int, divisor: int) -> int:
+    """The whole number nearest to a quotient; the lower one of two. Floats would not do for large numbers."""
+    return (2 * number + divisor - 1) // (2 * divisor)
 
 
 def _product(config: Config) -> str:
@@ -630,7 +720,17 @@ def _validate_sizes(config: Config) -> None:
 
 
 def _nearest_divisor(number: int, near: int) -> int:
-    return min((d for d in range(1, number + 1) if number % d == 0), key=lambda d: abs(d - near))
+    """The divisor of a number that is nearest to another number; the lower one of two.
+
+    Of huge numbers it may be one that is not nearest: who looks at all of them hangs.
+    """
+    if near >= number:
+        return number
+    for distance in range(100_000):
+        for candidate in (near - distance, near + distance):
+            if candidate > 0 and number % candidate == 0:
+                return candidate
+    return math.gcd(number, near)
 
 
 def _parse_sweep(text: str) -> list[tuple[str, list[float]]]:
@@ -640,35 +740,40 @@ def _parse_sweep(text: str) -> list[tuple[str, list[float]]]:
         path, equals, choices = part.partition("=")
         path = path.strip()
         if not equals or not choices.strip():
-            raise ConfigError(f"sweep={text!r} is not right: it must be text such as 'ppo.actor_lr=1e-4,3e-4'.")
-        if path in [seen for seen, _ in result]:
-            raise ConfigError(f"sweep={text!r} is not right: it names {path!r} twice.")
-        values = []
+            raise ConfigError(f"sweep={show(text)} is not right: it must be text such as 'ppo.actor_lr=1e-4,3e-4'.")
+        if path in (seen for seen, _ in result):
+            raise ConfigError(f"sweep={show(text)} is not right: it names {path!r} twice.")
+        field, values = _find_traced(path), []
+        if choices.count(",") >= _MOST_LANES:
+            raise ConfigError(
+                f"sweep={show(text)} is not right: it gives {path} {choices.count(',') + 1} values; "
+                f"at most {_MOST_LANES} would be right."
+            )
         for choice_text in choices.split(","):
             try:
                 value = float(choice_text)
             except ValueError:
-                raise ConfigError(f"sweep of {path}: {choice_text.strip()!r} is not a number.") from None
-            values.append(_check(_find_traced(path), value, path))
+                raise ConfigError(f"sweep of {path}: {show(choice_text.strip())} is not a number.") from None
+            values.append(_check(field, value, path))
         if len(set(values)) < len(values):
-            raise ConfigError(f"sweep={text!r} is not right: it gives {path} the same value twice.")
+            raise ConfigError(f"sweep={show(text)} is not right: it gives {path} the same value twice.")
         result.append((path, values))
     return result
 
 
-def _paths(cls: type, path: str = "") -> dict[str, dataclasses.Field]:
+def all_fields(cls: type = Config, path: str = "") -> dict[str, dataclasses.Field]:
     """Every field that holds a value, by its dotted path."""
     found: dict[str, dataclasses.Field] = {}
     for field in dataclasses.fields(cls):
         if dataclasses.is_dataclass(field.type):
-            found |= _paths(typing.cast(type, field.type), f"{path}{field.name}.")
+            found |= all_fields(typing.cast(type, field.type), f"{path}{field.name}.")
         else:
             found[path + field.name] = field
     return found
 
 
 def _find_traced(path: str) -> dataclasses.Field:
-    paths = _paths(Config)
+    paths = all_fields()
     names = [name for name, field in paths.items() if field.metadata["traced"]]
     if path in paths and path not in names:
         raise ConfigError(

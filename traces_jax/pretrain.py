@@ -6,7 +6,8 @@ arrays observations [N, O], actions [N, A], costs [N], terminals [N], timeouts [
 last two is true. It may be larger than the memory.
 
 A run starts from the result with --config.estimator.init=estimators/ant. Pretraining itself may begin with another
-estimator, named in the same way; with --config.pretrain.steps=0 it only says how well that one judges.
+estimator, named in the same way; with --config.pretrain.steps=0 it only says how well that one judges, and --out is
+not needed.
 """
 
 import pathlib
@@ -22,19 +23,22 @@ _CONFIG = config_flags.DEFINE_config_file(
 )
 _DATA = flags.DEFINE_string("data", None, "Recorded trajectories (.hdf5).")
 _OUT = flags.DEFINE_string("out", None, "Folder for the estimator.", allow_override=True)
+_OVERWRITE = flags.DEFINE_boolean("overwrite", False, "Replace an estimator that is there.", allow_override=True)
 
 
 def main() -> int:
     """The command line."""
     config = experiment.read(_CONFIG)
     data = pathlib.Path(arrays.given(_DATA, "ant.hdf5"))
-    out = pathlib.Path(arrays.given(_OUT, "estimators/ant"))
+    wanted = _OUT.value or config.pretrain.steps > 0
+    out = pathlib.Path(arrays.given(_OUT, "estimators/ant")) if wanted else None
     runtime.setup()
 
     from traces_jax.host import pretrain  # after set-up: nothing may touch JAX's devices before it
 
-    pretrain.pretrain(config, data, out)
-    print(f"estimator: {out}")
+    pretrain.pretrain(config, data, out, overwrite=_OVERWRITE.value)
+    if out is not None:
+        print(f"estimator: {out}")
     return cli.OK
 
 

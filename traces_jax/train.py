@@ -18,6 +18,7 @@ _RUN_DIR = flags.DEFINE_string("run_dir", None, "Folder of the run. Default: run
 def main() -> int:
     """The command line."""
     config = experiment.read(_CONFIG)
+    experiment.note_idle(_CONFIG, config, print)
     folder = pathlib.Path(_RUN_DIR.value or f"runs/{experiment.path(_CONFIG).stem}")
     runtime.setup()
 

@@ -35,6 +35,11 @@ def check_out(path: pathlib.Path) -> None:
         raise errors.UserError(f"--out={path} cannot be written: {problem}.")
 
 
+def exists(path: pathlib.Path) -> errors.UserError:
+    """The error for an --out that took long to make, and that nobody has asked to replace."""
+    return errors.UserError(f"--out={path} exists; choose another, or replace it with --overwrite.")
+
+
 def read(path: pathlib.Path, name: str) -> dict[str, np.ndarray]:
     """All arrays of the npz file that the flag `name` gives; its main array has the same name."""
     if not path.exists():

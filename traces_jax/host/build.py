@@ -5,9 +5,9 @@ import dataclasses
 import jax
 
 from traces_jax import config as config_lib
-from traces_jax import learner, parallel, tasks
+from traces_jax import learner, parallel, sources, tasks
 from traces_jax.config import Config, Lane
-from traces_jax.host import clock, errors
+from traces_jax.host import clock, errors, memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +30,8 @@ def build(config: Config, lanes: list[Lane] | None = None) -> Built:
     task = make_task(config, physics)
     _check_episodes_end(config, task)
     _check_whole_episodes(config, task)
+    _check_store(config, task)
+    memory.check(config, task, len(lanes), grid)
     program = parallel.make(
         lanes,
         learner.make(
@@ -61,6 +63,19 @@ def _check_whole_episodes(config: Config, task: tasks.Task) -> None:
         raise errors.UserError(
             f"environment.steps={settings.steps}, reset_each_iteration={settings.reset_each_iteration} is not right: "
             f"labels are for whole episodes; a multiple of {task.horizon} steps, and true, would be right."
+        )
+
+
+def _check_store(config: Config, task: tasks.Task) -> None:
+    """The trajectories of one query go into the store together: they must not overwrite each other there."""
+    if config.method.source == "oracle":
+        return
+    picks = sources.Traces(task).schedule(config).picks
+    if config.refit.store < picks:
+        raise errors.UserError(
+            f"refit.store={config.refit.store} is not right: a query labels {picks} trajectories at once "
+            f"(query.batch={config.query.batch}, query.fraction={config.query.fraction}), which must fit in; "
+            f"{picks} or more would be right."
         )
 
 

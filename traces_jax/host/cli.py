@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from absl import flags, logging
 
-from traces_jax.host import errors
+from traces_jax.host import arguments, errors
 
 OK, BAD_INPUT, STOPPED = 0, 2, 3
 _QUOTES = "\"'"
@@ -24,10 +24,10 @@ def run(main: Callable[..., int], *, takes_arguments: bool = False) -> None:
         print(sys.modules["__main__"].__doc__, flags.FLAGS.main_module_help(), sep="\n")
         sys.exit(OK)
     try:
-        arguments = _parse(sys.argv)
-        if arguments and not takes_arguments:
-            raise errors.UserError(f"argument {arguments[0]!r} is not a flag; see --help.")
-        code = main(arguments) if takes_arguments else main()
+        rest = _parse(sys.argv)
+        if rest and not takes_arguments:
+            raise errors.UserError(f"argument {rest[0]!r} is not a flag; see --help.")
+        code = main(rest) if takes_arguments else main()
     except errors.USER_ERRORS as error:
         print(f"{_program()}: {error}", file=sys.stderr)
         code = BAD_INPUT
@@ -41,12 +41,15 @@ def run(main: Callable[..., int], *, takes_arguments: bool = False) -> None:
 
 def _parse(argv: Sequence[str]) -> list[str]:
     """Reads the flags. Returns what is none."""
+    has_settings = "config" in flags.FLAGS
     try:
-        return flags.FLAGS(argv)[1:]
+        return flags.FLAGS(arguments.readable(argv) if has_settings else argv)[1:]
     except (flags.Error, KeyError, AttributeError, TypeError, ValueError, OSError, ImportError, SyntaxError) as error:
         if isinstance(error, errors.USER_ERRORS):
             raise
-        raise errors.UserError(one_line(error)) from None
+        name = error.flagname if isinstance(error, flags.UnrecognizedFlagError) and has_settings else ""
+        hint = arguments.hint(name)
+        raise errors.UserError(f"--{name} is not a flag; {hint}" if hint else one_line(error)) from None
 
 
 def one_line(error: Exception) -> str:

@@ -1,12 +1,14 @@
 """The --config flag of the command lines: an experiment file with the command line's changes, as a checked config."""
 
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 from absl import flags
 from ml_collections import config_flags
 
 from traces_jax import config as config_lib
+from traces_jax import presets
 from traces_jax.config import Config
 from traces_jax.host import cli, errors
 
@@ -24,8 +26,28 @@ def path(flag: flags.FlagHolder) -> pathlib.Path:
 def read(flag: flags.FlagHolder) -> Config:
     """The experiment with its preset and the command line's changes, validated."""
     path(flag)  # A file that is missing has a sentence of its own.
-    given = config_flags.get_override_values(flags.FLAGS[flag.name])
-    return config_lib.from_dict(config_lib.with_preset(_settings(flag), given))
+    return config_lib.from_dict(presets.apply(_settings(flag), _given(flag)))
+
+
+def note_idle(flag: flags.FlagHolder, config: Config, say: Callable[[str], None]) -> None:
+    """Names what was set for a training run and changes nothing in it, in one line.
+
+    The groups `collect` and `pretrain` of an experiment file are for other commands and pass in silence.
+    """
+    in_file = [path for path in config_lib.changed(_settings(flag)) if not path.startswith(("collect.", "pretrain."))]
+    idle = config_lib.without_effect(config)
+    by_reason: dict[str, list[str]] = {}
+    for path in dict.fromkeys([*_given(flag), *in_file]):
+        if path in idle:
+            by_reason.setdefault(idle[path], []).append(path)
+    if by_reason:
+        named = [f"{', '.join(paths)} ({reason})" for reason, paths in by_reason.items()]
+        say(f"note: without effect in this run: {'; '.join(named)}")
+
+
+def _given(flag: flags.FlagHolder) -> dict[str, Any]:
+    """What the command line says, by dotted paths."""
+    return config_flags.get_override_values(flags.FLAGS[flag.name])
 
 
 def _settings(flag: flags.FlagHolder) -> dict[str, Any]:

@@ -57,12 +57,14 @@ class Fit:
     steps: int
 
 
-def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path) -> None:
-    """Reads the file, fits an estimator, prints how good it is, writes the folder `out`.
+def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path | None, *, overwrite: bool = False) -> None:
+    """Reads the file, fits an estimator, prints how good it is, writes the folder `out` if there is one.
 
-    It begins with what estimator.init names, unless that is the folder to be made.
+    It begins with what estimator.init names, unless that is the folder to be made. overwrite: whether the folder may
+    hold an estimator already.
     """
-    prior.check_out(out)
+    if out is not None:
+        prior.check_out(out, overwrite=overwrite)
     if config.method.source == "oracle":
         raise errors.UserError("method.source=oracle is not right: it learns no estimator; traces would be right.")
     began = time.monotonic()
@@ -101,13 +103,14 @@ def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path) -> None:
             "held_out": jax.tree.map(lambda value: value if math.isfinite(value) else None, held_out),
             **runtime.describe(),
         }
-        prior.save(out, config, Prior(fit.fitted, statistics, rows), found)
+        if out is not None:
+            prior.save(out, config, Prior(fit.fitted, statistics, rows), found)
     rich.console.Console().print(_table(config, held_out, len(split.test), fit, seconds))
 
 
-def _start(config: Config, task: Task, out: pathlib.Path, source: sources.Traces, key: jax.Array) -> Prior:
+def _start(config: Config, task: Task, out: pathlib.Path | None, source: sources.Traces, key: jax.Array) -> Prior:
     """What is fitted. Who trains with the folder that is made here may have named it already."""
-    if pathlib.Path(config.estimator.init).resolve() == out.resolve():
+    if out is not None and pathlib.Path(config.estimator.init).resolve() == out.resolve():
         config = dataclasses.replace(config, estimator=dataclasses.replace(config.estimator, init="none"))
     known = prior.load(config, task, print)
     if known:

@@ -98,10 +98,12 @@ def save(folder: pathlib.Path, config: Config, prior: Prior, found: Mapping[str,
         files.write_arrays(new / "store.npz", **_named(prior.rows))
 
 
-def check_out(folder: pathlib.Path) -> None:
-    """Refuses a folder that holds something else, before any work is done for it."""
+def check_out(folder: pathlib.Path, *, overwrite: bool) -> None:
+    """Refuses a folder that holds something else, before any work is done for it. An estimator may be overwritten."""
     if folder.exists() and not (folder / DESCRIPTION).exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise errors.UserError(f"--out={folder} exists and is no estimator; choose another folder.")
+    if (folder / DESCRIPTION).exists() and not overwrite:
+        raise arrays.exists(folder)
 
 
 def _from_run(folder: pathlib.Path, seed: int | None, say: Callable[[str], None]) -> Saved:

@@ -1,0 +1,44 @@
+"""Settings on the command line, before ml_collections reads them: unknown names, whole numbers, forgotten prefixes."""
+
+import decimal
+import re
+from collections.abc import Sequence
+
+from traces_jax import config as config_lib
+
+# More digits than any field takes. Numbers with exponents of millions would take for ever to write out.
+_DIGITS = 100
+
+
+def readable(argv: Sequence[str]) -> list[str]:
+    """The command line with whole numbers as digits (1e5 is 100000). Refuses fields that do not exist."""
+    result = list(argv)
+    for place, argument in enumerate(argv):
+        match = re.fullmatch(r"--?(?:no)?config\.([^=]*)(=.*)?", argument, re.DOTALL)
+        if not match:
+            continue
+        path, value = match.groups()
+        field = config_lib.check_path(path)
+        if field is None or field.type is not int:
+            continue
+        if value:
+            result[place] = f"--config.{path}={_whole(path, value[1:], field.metadata['right'])}"
+        elif place + 1 < len(argv):
+            result[place + 1] = _whole(path, argv[place + 1], field.metadata["right"])
+    return result
+
+
+def hint(name: str) -> str:
+    """What to say about an unknown flag that is the name of a field; nothing for others."""
+    found = [f"--config.{path}" for path in config_lib.paths_named(name)]
+    return f"did you mean {' or '.join(found)}?" if found else ""
+
+
+def _whole(path: str, text: str, right: str) -> str:
+    try:
+        number = decimal.Decimal(text)
+    except decimal.InvalidOperation:
+        number = decimal.Decimal("nan")
+    if not number.is_finite() or abs(number.adjusted()) > _DIGITS or number != number.to_integral_value():
+        raise config_lib.ConfigError(f"{path}={text} is not right: it must be {right}.")
+    return str(int(number))

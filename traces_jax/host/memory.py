@@ -1,0 +1,271 @@
+"""How much memory a run will need, worked out from its sizes before anything is allocated.
+
+What a lane keeps is exact. What it needs on the way is the floats that XLA was seen to hold for each step of a rollout
+or of a refit: right within a factor of 2 (tests/test_memory.py, docs/benchmarks.md).
+"""
+
+import dataclasses
+import itertools
+import math
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from traces_jax import parallel, sources
+from traces_jax.config import Config
+from traces_jax.host import errors
+from traces_jax.tasks import Task
+
+_FLOAT = 4
+# Weights with the optimiser's two moments; and, while they are updated, gradients and new weights.
+_KEPT, _UPDATED = 3, 2
+# Floats that are held at once for each step of a rollout: of critics and actor for each unit of their widest layer, for
+# each number of an observation and of an action, and of rewards, costs, advantages and targets.
+_CRITIC, _ACTOR, _OBSERVATION, _ACTION, _SCALARS = 7, 2, 4, 2, 20
+# The same for an estimator: for each feature, and for each unit of a GRU layer.
+_JUDGED_FEATURE, _JUDGED_UNIT = 3, 8
+_QUERIED_FEATURE, _QUERIED_UNIT = 1, 6
+_FITTED_FEATURE, _FITTED_UNIT = 2, 14
+# The most steps of a rollout for which starts of environments are drawn together.
+_STARTS = 50
+# The decoder works on blocks of rows; of so many rows one is in the present block, there and back.
+_DECODED = 16
+# A smaller value of this one needs more.
+_FRACTION = "query.fraction"
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Some of the memory.
+
+    Attributes:
+      what: for a sentence.
+      size: bytes of one lane on one device.
+      fields: paths of the settings that it grows with.
+      kept: whether it lives on between iterations, so that a checkpoint copies it.
+    """
+
+    what: str
+    size: int
+    fields: tuple[str, ...]
+    kept: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """The memory that a run takes place in.
+
+    Attributes:
+      name: for a sentence.
+      free: bytes there are.
+      pieces: memories of this kind among which lanes are divided.
+      copies: how often a lane is in one; devices that share a lane's environments have one each.
+      checkpoints: whether states are copied here to be saved.
+    """
+
+    name: str
+    free: int
+    pieces: int
+    copies: int
+    checkpoints: bool
+
+
+def check(config: Config, task: Task, lanes: int, grid: parallel.Grid) -> None:
+    """Refuses a run that does not fit, with the setting to lower."""
+    machine = _machine(grid)
+    sentence = refusal(config, task, lanes, machine) if machine else ""
+    if sentence:
+        raise errors.UserError(sentence)
+
+
+def refusal(config: Config, task: Task, lanes: int, machine: Machine) -> str:
+    """The sentence for a run that does not fit; nothing for one that does."""
+    environment = state_bytes(task)
+
+    def need(changed: Config, lanes: int) -> int:
+        return total(parts(changed, task, environment), lanes, machine)
+
+    needed = need(config, lanes)
+    if needed <= machine.free:
+        return ""
+    largest = max(parts(config, task, environment), key=lambda part: part.size)
+    fields = [*largest.fields, *(["seeds"] if config.seeds > 1 else []), *(["sweep"] if config.sweep else [])]
+    field = max(fields, key=lambda path: _excess(config, lanes, path))
+    if field in ("seeds", "sweep"):
+        value, count = (config.seeds, config.seeds) if field == "seeds" else (config.sweep, lanes // config.seeds)
+        fits = _largest(lambda number: need(config, number * lanes // count) <= machine.free, count)
+        right = f"at most {fits}{' combinations' if field == 'sweep' else ''} would fit"
+    else:
+        value = _get(config, field)
+        fits = _largest(lambda number: need(_with(config, field, number), lanes) <= machine.free, _number(field, value))
+        right = f"at {'least' if field == _FRACTION else 'most'} {_from_number(field, value, fits or 1)} would fit"
+    return (
+        f"{field}={value!r} is not right: the run would need about {_gigabytes(needed)}, most of it for "
+        f"{largest.what}, and {machine.name} has {_gigabytes(machine.free)}; "
+        f"{right if fits else 'this and other settings must be lowered'}."
+    )
+
+
+def total(found: Sequence[Part], lanes: int, machine: Machine) -> int:
+    """Bytes of all parts in the lanes of one memory."""
+    kept = sum(part.size for part in found if part.kept)
+    one_lane = machine.copies * sum(part.size for part in found) + (kept if machine.checkpoints else 0)
+    return -(-lanes // machine.pieces) * one_lane
+
+
+def state_bytes(task: Task) -> int:
+    """Bytes of one environment's state."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(task.reset, _key())))
+
+
+def _key() -> jax.Array:
+    return jax.eval_shape(lambda: jax.random.key(0))
+
+
+def parts(config: Config, task: Task, environment: int) -> list[Part]:
+    """What one lane needs on one device. environment: bytes of one environment's state."""
+    settings = config.environment
+    learns = config.method.source != "oracle"
+    summary = config.estimator.hidden if learns else 0
+    observation, action = task.observation_size, task.action_size
+    actor = _dense(observation + summary, config.policy.hidden, action) + action
+    critics = _dense(observation, config.critic.hidden, 1) + _dense(observation + summary, config.critic.hidden, 1)
+    steps = _FLOAT * settings.count * settings.steps
+    sizes = ("environment.count", "environment.steps")
+    memory = _FLOAT * (config.estimator.depth * config.estimator.hidden if learns else 0)
+    evaluated = _FLOAT * (action + _SCALARS) * task.horizon + (1 + _STARTS) * environment
+    found = [
+        Part("the actor", _FLOAT * _KEPT * actor, ("policy.hidden",), kept=True),
+        Part("updates of the actor", _FLOAT * _UPDATED * actor, ("policy.hidden",)),
+        Part("the critics", _FLOAT * _KEPT * critics, ("critic.hidden",), kept=True),
+        Part("updates of the critics", _FLOAT * _UPDATED * critics, ("critic.hidden",)),
+        Part("values of a rollout", steps * _CRITIC * _widest(config.critic.hidden), ("critic.hidden", *sizes)),
+        Part("actions of a rollout", steps * _ACTOR * _widest(config.policy.hidden), ("policy.hidden", *sizes)),
+        Part("rollouts", steps * (_OBSERVATION * observation + _ACTION * action + _SCALARS), sizes),
+        Part("environments", settings.count * (environment + memory), ("environment.count",), kept=True),
+        Part("starts of environments", settings.count * _STARTS * environment, ("environment.count",)),
+        Part("the last episodes", 2 * _FLOAT * config.lagrange.window, ("lagrange.window",), kept=True),
+        Part("the evaluation", config.run.evaluation_episodes * evaluated, ("run.evaluation_episodes",)),
+    ]
+    return found + (_estimator_parts(config, task, steps) if learns else [])
+
+
+def _estimator_parts(config: Config, task: Task, steps: int) -> list[Part]:
+    """What TraCeS needs beyond. steps: bytes of a float for each step of a rollout."""
+    settings, source = config.estimator, sources.Traces(task)
+    schedule, prefixes = source.schedule(config), len(source.ends(config))
+    features, units = task.observation_size + task.action_size, settings.hidden
+    read = 2 * units + (features if settings.decoder_reads == "step" else 0)
+    gates = 3 * units * ((features + units + 2) + (settings.depth - 1) * (2 * units + 2))
+    # Two heads read the decoder's last layer.
+    weights = gates + _dense(read, settings.decoder, 1) + settings.decoder[-1] + 1
+    row = task.horizon * features * _FLOAT + prefixes * (_FLOAT + 1) + _FLOAT
+    pool, batch = schedule.places * schedule.period, config.refit.new_batch + config.refit.stored_batch
+    of_row = _FLOAT * task.horizon
+    shape = ("estimator.hidden", "estimator.depth", "estimator.decoder")
+    asked = ("query.batch", _FRACTION, "environment.count", "environment.steps")
+    gru = ("estimator.hidden",)
+    refit = ("refit.stored_batch", "refit.new_batch", "estimator.hidden", "estimator.depth")
+    fitted_step = _FITTED_FEATURE * features + _FITTED_UNIT * units * settings.depth
+    decoded = max(batch, pool, config.environment.count) * of_row // _DECODED * max(settings.decoder)
+    return [
+        Part("the estimator", _FLOAT * _KEPT * weights, shape, kept=True),
+        Part("updates of the estimator", _FLOAT * _UPDATED * weights, shape),
+        Part("the decoder", decoded, ("estimator.decoder", *asked)),
+        Part("trajectories that wait for a query", pool * row, asked, kept=True),
+        Part("a query", pool * of_row * (_QUERIED_FEATURE * features + _QUERIED_UNIT * units), (*asked, *gru)),
+        Part("picked trajectories", schedule.picks * row, ("query.batch", "environment.count")),
+        Part("the store", config.refit.store * row, ("refit.store",), kept=True),
+        Part("a refit", batch * of_row * fitted_step, refit),
+        Part("credits of a rollout", steps * (_JUDGED_FEATURE * features + _JUDGED_UNIT * units), (*asked[2:], *gru)),
+        Part("their last episodes", 2 * _FLOAT * config.lagrange.window, ("lagrange.window",), kept=True),
+    ]
+
+
+def _dense(inputs: int, hidden: Sequence[int], outputs: int) -> int:
+    """Weights of a network."""
+    widths = (inputs, *hidden, outputs)
+    return sum((below + 1) * above for below, above in itertools.pairwise(widths))
+
+
+def _widest(hidden: Sequence[int]) -> int:
+    return max(hidden, default=1)
+
+
+def _machine(grid: parallel.Grid) -> Machine | None:
+    """The memory of the devices, if they say how much they have."""
+    pieces, shares = grid.mesh.devices.shape
+    device = grid.mesh.devices.flat[0]
+    if device.platform == "cpu":
+        # All devices are cores of one machine.
+        free = _free_memory()
+        return Machine("this machine", free, pieces=1, copies=shares, checkpoints=True) if free else None
+    stated = device.memory_stats() or {}
+    if "bytes_limit" not in stated:
+        return None
+    free = stated["bytes_limit"] - stated.get("bytes_in_use", 0)
+    return Machine("each device", free, pieces=pieces, copies=1, checkpoints=False)
+
+
+def _free_memory() -> int:
+    """Bytes that this process can still have; 0 where the system does not say."""
+    try:
+        lines = pathlib.Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    free = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), 0)
+    # A container may have less.
+    group = pathlib.Path("/sys/fs/cgroup")
+    try:
+        limit = (group / "memory.max").read_text(encoding="ascii").strip()
+        used = int((group / "memory.current").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return free
+    return free if limit == "max" else min(free, int(limit) - used)
+
+
+def _excess(config: Config, lanes: int, path: str) -> float:
+    """How far a setting is above its default, as a ratio."""
+    if path in ("seeds", "sweep"):
+        return config.seeds if path == "seeds" else lanes / config.seeds
+    return _number(path, _get(config, path)) / _number(path, _get(Config(), path))
+
+
+def _largest(fits: Callable[[int], bool], below: int) -> int:
+    """The largest number under `below` that fits, given that smaller ones fit if it does; 0 if none does."""
+    low, high = 0, below
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _get(config: Config, path: str) -> Any:
+    group, name = path.split(".")
+    return getattr(getattr(config, group), name)
+
+
+def _with(config: Config, path: str, number: int) -> Config:
+    group, name = path.split(".")
+    value = _from_number(path, _get(config, path), number)
+    return dataclasses.replace(config, **{group: dataclasses.replace(getattr(config, group), **{name: value})})
+
+
+def _number(path: str, value: Any) -> int:
+    """A whole number that the need for memory rises with: of a tuple the largest, of the fraction its inverse."""
+    if path == _FRACTION:
+        return math.ceil(1 / value)
+    return max(value, default=1) if isinstance(value, tuple) else value
+
+
+def _from_number(path: str, value: Any, number: int) -> Any:
+    """The same setting with another number; a tuple is scaled as a whole."""
+    if path == _FRACTION:
+        return 1 / number
+    return tuple(max(1, width * number // max(value)) for width in value) if isinstance(value, tuple) else number
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.3g} GB" if size < 1e15 else f"{size / 1e9:.1e} GB"
