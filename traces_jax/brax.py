@@ -3,8 +3,8 @@
 As always in Brax, an environment keeps no time: give the task's horizon to the trainer or to the EpisodeWrapper as
 `episode_length`. The cost of a step is `state.info["cost"]`; `state.done` is 1 when the episode ended for good.
 
-Of Brax 0.14.2 on jax 0.10, the wrappers and the trainers ARS and ES run. PPO, SAC and APG run with no environment, Brax's
-own included: they call `jax.device_put_replicated`, which jax 0.10 no longer has.
+Of Brax 0.14.2 on jax 0.10, the wrappers and the trainers ARS and ES run. PPO, SAC and APG run with no environment,
+Brax's own included: they call `jax.device_put_replicated`, which jax 0.10 no longer has.
 
 Brax's AutoResetWrapper brings back the mechanical state and the observation of the first start, but nothing of `info`.
 The drone keeps the speed of its rotors there, so after such a reset they turn as they did at the end.
