@@ -73,8 +73,9 @@ def _make_own(name: str, **settings) -> base.Task:
             f"task {name!r} is not right: its constructor does not fit ({error}); "
             "it must be __init__(self, name, *, backend, **settings)."
         ) from None
+    construct: Callable[..., base.Task] = found
     with _users_code(f"task {name!r} cannot be made"):
-        task = found(name=name, **settings)
+        task = construct(name=name, **settings)
     for size in ("horizon", "observation_size", "action_size"):
         with _users_code(f"task {name!r} has no {size}"):
             value = getattr(task, size)
