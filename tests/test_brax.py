@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from brax.envs.wrappers import training
+from brax.training.agents.ars import train as ars
 
 import traces_jax.brax
 from traces_jax import tasks
@@ -25,6 +26,26 @@ def test_brax_wrappers_run_a_task_to_its_end():
     np.testing.assert_array_equal(costs, np.ones((20, 3)))
     np.testing.assert_array_equal(state.info["truncation"], np.ones(3))
     np.testing.assert_array_equal(np.asarray(ends)[:, 0], ([0] * 9 + [1]) * 2)
+
+
+def test_a_trainer_of_brax_runs():
+    """Augmented random search, with its evaluations: these add a metric of their own to each state."""
+    progress = []
+    make_policy, params, _ = ars.train(
+        environment=traces_jax.brax.make("ProbeBudget"),
+        num_timesteps=160,
+        episode_length=10,
+        number_of_directions=4,
+        num_eval_envs=2,
+        num_evals=2,
+        progress_fn=lambda steps, metrics: progress.append((int(steps), metrics)),
+    )
+    steps, metrics = progress[-1]
+    assert steps >= 160
+    np.testing.assert_array_equal(metrics["eval/avg_episode_length"], 10)
+    assert np.isfinite(metrics["eval/episode_reward"])
+    action, _ = make_policy(params)(jnp.zeros((1, 1)), jax.random.PRNGKey(0))
+    assert action.shape == (1, 1)
 
 
 def test_steps_are_those_of_the_task():

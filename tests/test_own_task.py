@@ -47,6 +47,48 @@ def test_names_that_lead_nowhere(name, says):
     assert str(caught.value).endswith(says)
 
 
+WHOLE = """
+from traces_jax import tasks
+class Own(tasks.Task):
+    horizon, observation_size, action_size = 10, 1, 1
+    def __init__(self, name, *, backend): pass
+    def reset(self, rng): pass
+    def step(self, state, action): pass
+"""
+
+
+RIGHT = "it must be __init__(self, name, *, backend, **settings)."
+
+
+@pytest.mark.parametrize(
+    ("source", "says", "line"),
+    [
+        (WHOLE.replace("class", "klass"), "cannot be loaded: SyntaxError: invalid syntax", 3),
+        (WHOLE + "1 / 0", "cannot be loaded: ZeroDivisionError: division by zero", 8),
+        ("import nowhere_at_all", "cannot be loaded: ModuleNotFoundError: No module named 'nowhere_at_all'", 1),
+        ("import json\njson.loads('')", "JSONDecodeError: Expecting value: line 1 column 1 (char 0)", 2),
+        ("raise SystemExit(3)", "cannot be loaded: SystemExit: 3", 1),
+        (WHOLE.replace("def reset", "def again"), "is not right: Own must define reset.", None),
+        (WHOLE.replace("__init__", "start"), f"fit (got an unexpected keyword argument 'name'); {RIGHT}", None),
+        (WHOLE.replace("backend)", "size)"), f"fit (missing a required argument: 'size'); {RIGHT}", None),
+        (WHOLE.replace("backend): pass", "backend): {}['key']"), "cannot be made: KeyError: 'key'", 5),
+        (WHOLE.replace("backend): pass", "backend): raise ValueError('ab\\n' * 999)"), " ab ab ab ...", 5),
+        (WHOLE.replace("horizon, ", "_, "), "AttributeError: 'Own' object has no attribute 'horizon'.", None),
+        (WHOLE.replace("10, 1, 1", "0, 1, 1"), "has horizon=0; it must be a whole number above 0.", None),
+    ],
+    ids=range(12),
+)  # fmt: skip
+def test_tasks_that_are_not_right(source, says, line, tmp_path, monkeypatch, request):
+    """One sentence, and the line of the user's own file where there is one."""
+    path = tmp_path / f"own_task_{request.node.callspec.id}.py"
+    path.write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(tasks.TaskError) as caught:
+        tasks.make(f"{path.stem}:Own")
+    assert str(caught.value).endswith(f"{says} ({path}, line {line})." if line else says)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
+
+
 @pytest.mark.parametrize("name", ["SafetyAnt:", ":Puck", "examples/puck.py:Puck", "a b:C"])
 def test_what_is_no_name_is_refused_with_the_config(name):
     with pytest.raises(config.ConfigError, match="does not exist"):

@@ -142,10 +142,17 @@ def test_lanes_of_unequal_length():
     [
         (0.0, "0"), (25.0, "25"), (0.1234, "0.123"), (-0.01234, "-0.0123"), (0.00012, "1.2e-4"), (174.25, "174.2"),
         (432.0, "432"), (-1482.3, "-1482"), (-99999.0, "-99999"), (1.25e6, "1.2e6"), (-1e-15, "0"), (np.nan, "-"),
+        (-1e12, "-1.0e12"),
     ],
 )  # fmt: skip
 def test_short_numbers(value: float, text: str):
     assert curves.short(value) == text
+
+
+def test_the_axis_below_a_curve():
+    """As wide as what is right of the scale; without a name where there is no room for it."""
+    assert curves.axis("1", "iteration", "60", width=38) == "1 " + "─" * 7 + " iteration " + "─" * 7 + " 60"
+    assert curves.axis("1", "iteration", "60", width=20) == "1 " + "─" * 7 + " 60"
 
 
 # --- Rows that are being written -----------------------------------------------------------------------------------
@@ -222,14 +229,26 @@ def test_frames_fit_their_height(width: int, height: int, tmp_path: pathlib.Path
     assert lines[-1].strip() == f"{hidden} more lanes; --once shows all."
 
 
-def test_long_names_are_not_cut(tmp_path: pathlib.Path):
-    config = a_run(tmp_path / "run", 3, seeds=2, sweep="lagrange.proportional=0.12345,1; constraint.cost_limit=3,5")
-    lines = shown(tmp_path / "run", config)
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_names_and_numbers_are_whole(width: int, tmp_path: pathlib.Path):
+    """Names break between their parts, numbers nowhere; figures for which there is no room are left out."""
+    sweep = "lagrange.proportional=0.12345,1; constraint.cost_limit=3,5"
+    config = a_run(tmp_path / "run", 3, seeds=2, sweep=sweep)
+    lines = shown(tmp_path / "run", config, width)
+    assert max(len(one) for one in lines) <= width
     (head,) = (number for number, one in enumerate(lines) if one.startswith(" lane "))
-    column = slice(0, lines[head].index("return"))
-    first = "".join(one[column].strip() for one in lines[head + 2 :])
+    names, numbers = slice(0, lines[head].index("return")), slice(lines[head].index("return"), None)
+    first = "".join(one[names].strip() for one in lines[head + 2 :]).replace(" ", "")
     assert first.startswith("seed=0lagrange.proportional=0.12345constraint.cost_limit=3seed=1")
+    assert any("=0.12345" in one or one.strip().startswith("0.12345") for one in lines)
+    expected = ["2", "2", "0.333", "0.9", "2.0e-3", "12"]
+    assert lines[head + 2][numbers].split() == expected[: 2 if width == 40 else 4 if width == 60 else 6]
     assert "(limit 3, 5)" in "\n".join(lines)
+
+
+def test_frames_with_long_names_fit_their_height(tmp_path: pathlib.Path):
+    config = a_run(tmp_path / "run", 3, seeds=20, sweep="lagrange.proportional=0.12345,1; constraint.cost_limit=3,5")
+    assert len(shown(tmp_path / "run", config, 80, 40)) <= 40
 
 
 def test_before_the_first_row(tmp_path: pathlib.Path):
@@ -281,6 +300,33 @@ def test_the_clock_of_a_resumed_run_starts_anew(tmp_path: pathlib.Path):
     rows = [line(config, i, 0, seconds=seconds) for i, seconds in enumerate((100.0, 200.0, 1.0, 101.0))]
     (tmp_path / "run/metrics.jsonl").write_text("".join(rows))
     assert "0:10:00 left" in " ".join(shown(tmp_path / "run", config)[:2])
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5])
+def test_iterations_of_a_chunk_share_a_time(chunk: int, tmp_path: pathlib.Path):
+    """Rows are written when a chunk is done. The first took a minute longer, as it was compiled."""
+    config = a_run(tmp_path / "run", 0, seeds=1, steps=4000, run={"chunk": chunk})
+    ends = [60.0 + 3.0 * (i // chunk + 1) * chunk for i in range(20)]
+    (tmp_path / "run/metrics.jsonl").write_text("".join(line(config, i, 0, seconds=ends[i]) for i in range(20)))
+    head = " ".join(shown(tmp_path / "run", config)[:2])
+    # 40 steps in 3 seconds; 80 iterations are left.
+    assert "13 steps/s" in head and "0:04:00 left" in head
+
+
+def test_one_chunk_tells_no_speed(tmp_path: pathlib.Path):
+    config = a_run(tmp_path / "run", 0, seeds=1, run={"chunk": 5})
+    (tmp_path / "run/metrics.jsonl").write_text("".join(line(config, i, 0, seconds=60.0) for i in range(5)))
+    assert "steps/s" not in " ".join(shown(tmp_path / "run", config)[:2])
+
+
+def test_a_lane_that_ended_early_does_not_keep_a_run_from_being_complete(tmp_path: pathlib.Path):
+    config = a_run(tmp_path / "run", 4)
+    seen = view.View(tmp_path / "run", config)
+    assert not seen.look() and not seen.look()
+    with (tmp_path / "run/metrics.jsonl").open("a") as file:
+        file.writelines(line(config, i, lane) for i in range(4, 10) for lane in range(3))
+    assert not seen.look(), "the last lane's rows may be on their way"
+    assert seen.look()
 
 
 # --- The command line ----------------------------------------------------------------------------------------------

@@ -2,6 +2,12 @@
 
 As always in Brax, an environment keeps no time: give the task's horizon to the trainer or to the EpisodeWrapper as
 `episode_length`. The cost of a step is `state.info["cost"]`; `state.done` is 1 when the episode ended for good.
+
+Of Brax 0.14.2 on jax 0.10, the wrappers and the trainers ARS and ES run. PPO, SAC and APG run with no environment,
+Brax's own included: they call `jax.device_put_replicated`, which jax 0.10 no longer has.
+
+Brax's AutoResetWrapper brings back the mechanical state and the observation of the first start, but nothing of `info`.
+The drone keeps the speed of its rotors there, so after such a reset they turn as they did at the end.
 """
 
 import contextlib
@@ -32,7 +38,7 @@ class TaskEnv(Env):
 
     def reset(self, rng: jax.Array) -> State:
         """A random start. rng: a key, consumed."""
-        return _to_brax(self.task.reset(rng), {})
+        return _to_brax(self.task.reset(rng), metrics={}, info={})
 
     def step(self, state: State, action: jax.Array) -> State:
         """action: [A]."""
@@ -46,7 +52,8 @@ class TaskEnv(Env):
             info={**state.info, **base.initial_info()},
         )
         after = self.task.step(before, action)
-        return _to_brax(dataclasses.replace(after, done=after.info["terminated"]), state.info)
+        after = dataclasses.replace(after, done=after.info["terminated"])
+        return _to_brax(after, metrics=state.metrics, info=state.info)
 
     @property
     def observation_size(self) -> int:
@@ -61,14 +68,14 @@ class TaskEnv(Env):
         return self.task.backend
 
 
-def _to_brax(state: tasks.State, theirs: dict[str, Any]) -> State:
-    """theirs: `State.info` before the step, with what wrappers put there. Our clock and our ends stay with us."""
+def _to_brax(state: tasks.State, *, metrics: dict[str, Any], info: dict[str, Any]) -> State:
+    """metrics, info: those before the step, with what wrappers put there. Our clock and our ends stay with us."""
     ours = {name: value for name, value in state.info.items() if name not in ("steps", "terminated", "truncated")}
     return State(
         pipeline_state=state.pipeline_state,
         obs=state.obs,
         reward=state.reward,
         done=state.done,
-        metrics=state.metrics,
-        info={**theirs, **ours},
+        metrics={**metrics, **state.metrics},
+        info={**info, **ours},
     )

@@ -55,6 +55,13 @@ def plot(
     return [f"{label:>{_SCALE}}│" + "".join(row) for label, row in zip(labels, cells, strict=True)]
 
 
+def axis(first: str, name: str, last: str, *, width: int) -> str:
+    """What stands below a curve of so many characters: its first and last place, and what is counted between them."""
+    inner = max(width - _SCALE - 1, 1)
+    middle = f" {name} " if len(first) + len(name) + len(last) + 6 <= inner else ""
+    return f"{first} {middle.center(inner - len(first) - len(last) - 2, '─')} {last}"
+
+
 def mean_and_deviation(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation over lanes, [S, I] -> [I]; not a number where no lane has a value."""
     known = np.isfinite(values)
@@ -73,7 +80,7 @@ def short(value: float) -> str:
     if size < 1e-9:
         return "0"
     if size >= 1e5 or size < 0.01:
-        return f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e")
+        return f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
     return f"{value:.0f}" if size >= 1000 else f"{value:.4g}" if size >= 100 else f"{value:.3g}"
 
 

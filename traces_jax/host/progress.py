@@ -1,5 +1,6 @@
 """What a person sees while a run goes on."""
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Self
@@ -9,6 +10,7 @@ import rich.console
 import rich.progress
 
 _COLUMNS = {"return": "episode/return", "cost": "episode/cost", "lambda": "constraint/multiplier"}
+_UNKNOWN = "-"
 
 
 class Bar:
@@ -21,21 +23,20 @@ class Bar:
         self._console = rich.console.Console()
         self._what = what
         self._total = total
-        self._first = 0
+        self._first: tuple[int, float] | None = None
         self._period = period
-        self._start = time.monotonic()
-        self._last_line = -period
+        self._last_line = -math.inf
         self._live = self._console.is_terminal
         self._bar = rich.progress.Progress(
             rich.progress.TextColumn("{task.description}"),
             rich.progress.BarColumn(bar_width=None),
             rich.progress.TextColumn("{task.completed}/{task.total}"),
             rich.progress.TimeElapsedColumn(),
-            rich.progress.TimeRemainingColumn(),
+            rich.progress.TextColumn("{task.fields[left]} left"),
             console=self._console,
             disable=not self._live,
         )
-        self._task = self._bar.add_task("compiling", total=total)
+        self._task = self._bar.add_task("compiling", total=total, left=_UNKNOWN)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -51,9 +52,8 @@ class Bar:
         self._bar.stop()
 
     def begin(self, done: int) -> None:
-        """Starts the clock of work of which a part was done earlier."""
-        self._first = done
-        self._start = time.monotonic()
+        """For work of which a part was done earlier."""
+        self._first = None
         self._bar.update(self._task, completed=done)
 
     def say(self, text: str) -> None:
@@ -65,15 +65,21 @@ class Bar:
 
     def show(self, done: int, text: str) -> None:
         """How far the work is, and what there is to say of it."""
-        elapsed = self._elapsed()
-        self._bar.update(self._task, completed=done, description=text)
-        if not self._live and (elapsed - self._last_line >= self._period or done == self._total):
-            self._last_line = elapsed
-            left = elapsed / max(1, done - self._first) * (self._total - done)
-            print(f"{self._what} {done}/{self._total}  {text}  {clock(left)} left", flush=True)
+        rate = self.rate(done)
+        left = clock((self._total - done) / rate) if rate else clock(0) if done == self._total else _UNKNOWN
+        self._bar.update(self._task, completed=done, description=text, left=left)
+        now = time.monotonic()
+        if not self._live and (now - self._last_line >= self._period or done == self._total):
+            self._last_line = now
+            print(f"{self._what} {done}/{self._total}  {text}  {left} left", flush=True)
 
-    def _elapsed(self) -> float:
-        return time.monotonic() - self._start
+    def rate(self, done: int) -> float | None:
+        """How many are done in a second, from the first news on: what came before it was compiling. None until then."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = done, now
+        before, start = self._first
+        return (done - before) / (now - start) if done > before and now > start else None
 
 
 class Progress(Bar):
@@ -85,14 +91,15 @@ class Progress(Bar):
 
     def update(self, done: int, rows: Mapping[str, np.ndarray]) -> None:
         """done: finished iterations. rows: name -> [S, n]; the newest column is shown, mean over lanes."""
-        rate = (done - self._first) * self._steps / self._elapsed()
+        rate = self.rate(done)
+        speed = f"{rate * self._steps:,.0f}" if rate else _UNKNOWN
         numbers = "  ".join(f"{name} {_mean(rows[key][:, -1])}" for name, key in _COLUMNS.items())
-        self.show(done, f"{numbers}  {rate:,.0f} steps/s")
+        self.show(done, f"{numbers}  {speed} steps/s")
 
 
 def _mean(values: np.ndarray) -> str:
     known = values[np.isfinite(values)]
-    return f"{known.mean():.2f}" if known.size else "-"
+    return f"{known.mean():.2f}" if known.size else _UNKNOWN
 
 
 def clock(seconds: float) -> str:

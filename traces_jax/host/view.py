@@ -1,8 +1,10 @@
 """A run as a person sees it in a terminal: curves over its iterations and the newest figures of each lane."""
 
 import dataclasses
+import itertools
 import math
 import pathlib
+import re
 import textwrap
 import time
 
@@ -21,8 +23,10 @@ from traces_jax.host import curves, metrics, progress
 _NARROW, _LOW, _HIGH = 40, 3, 8
 # Lines of the table that are no lanes: its head, the mean, and a note on lanes that did not fit.
 _TABLE_FRAME = 3
-# Iterations over which the speed is taken.
+# Chunks over which the speed is taken.
 _RECENT = 10
+# Spaces of a column of the table beside its text.
+_PADDING = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +68,15 @@ class View:
         self._path = folder / "metrics.jsonl"
         names = [*(figure.name for figure in self._figures), "seconds"]
         self._rows = metrics.Follower(self._path, [lane.name for lane in self._lanes], config.iterations, names)
+        self._count = 0
 
     def look(self) -> bool:
         """Reads what is new. Returns whether the run is complete."""
         self._rows.look()
-        return bool(np.all(np.isfinite(self._rows.values["seconds"][:, -1])))
+        known = np.isfinite(self._rows.values["seconds"])
+        before, self._count = self._count, int(known.sum())
+        # A lane that became non-finite has no more rows; that none are to come is seen when there is no news.
+        return bool(known[:, -1].all() or (known[:, -1].any() and self._count == before))
 
     def frame(self, width: int, height: int | None = None) -> rich.console.Group:
         """What there is to see now, in so many characters and lines; without a height, all of it."""
@@ -82,13 +90,14 @@ class View:
             return rich.console.Group(head, rich.text.Text("no iteration is finished yet; the first one compiles."))
         rows = math.ceil(len(self._figures) / max(width // _NARROW, 1))
         columns = math.ceil(len(self._figures) / rows)
-        lanes, own = len(self._lanes), _HIGH
+        lanes, own = None, _HIGH
         if height is not None:
             left = height - len(lines) - _TABLE_FRAME
-            # Curves first: the table keeps room for two lanes.
-            own = max(_LOW, min(_HIGH, (left - min(lanes, 2)) // rows - 2))
-            lanes = max(1, min(lanes, left - rows * (own + 2)))
-        return rich.console.Group(head, self._curves(done, width // columns, own, columns), *self._table(done, lanes))
+            # Curves first: the table keeps room for two lines of lanes.
+            own = max(_LOW, min(_HIGH, (left - min(len(self._lanes), 2)) // rows - 2))
+            lanes = left - rows * (own + 2)
+        drawn = self._curves(done, width // columns, own, columns)
+        return rich.console.Group(head, drawn, *self._table(done, width, lanes))
 
     def _head(self, done: int) -> list[str]:
         """What is said above the curves, part by part."""
@@ -98,18 +107,27 @@ class View:
             f"iteration {done}/{config.iterations}",
             f"{done * config.iteration_steps:,} steps each",
         ]
-        seconds, _ = curves.mean_and_deviation(self._rows.values["seconds"][:, :done])
-        took = np.diff(seconds[-_RECENT - 1 :])
-        # The clock starts anew when a run is resumed.
-        took = took[took > 0]
-        if took.size and done < config.iterations:
-            rate = config.iteration_steps * len(self._lanes) / took.mean()
-            parts += [f"{rate:,.0f} steps/s", f"{progress.clock(took.mean() * (config.iterations - done))} left"]
+        each = self._seconds_each(done)
+        if each and done < config.iterations:
+            rate = config.iteration_steps * len(self._lanes) / each
+            parts += [f"{rate:,.0f} steps/s", f"{progress.clock(each * (config.iterations - done))} left"]
         if done == config.iterations:
             parts.append("complete")
         elif done:
             parts.append(f"last news {progress.clock(time.time() - self._path.stat().st_mtime)} ago")
         return parts
+
+    def _seconds_each(self, done: int) -> float | None:
+        """How long an iteration took lately. None before there are two chunks."""
+        seconds, _ = curves.mean_and_deviation(self._rows.values["seconds"][:, :done])
+        known = np.flatnonzero(np.isfinite(seconds))
+        # All iterations of a chunk have the time of its end; the first chunk's, which has compiling in it, only starts
+        # the clock.
+        ends = np.append(known[:-1][np.diff(seconds[known]) != 0], known[-1:])[-_RECENT - 1 :]
+        count, took = np.diff(ends), np.diff(seconds[ends])
+        # The clock starts anew when a run is resumed.
+        count, took = count[took > 0], took[took > 0]
+        return float(took.sum() / count.sum()) if count.size else None
 
     def _curves(self, done: int, width: int, height: int, columns: int) -> rich.table.Table:
         grid = rich.table.Table.grid()
@@ -131,20 +149,42 @@ class View:
         mean, deviation = _mean_and_deviation(self._newest(figure, done))
         spread = f" ({deviation})" if len(self._lanes) > 1 else ""
         title = rich.text.Text(f"{figure.title} {mean}{spread}{limit}")
-        return rich.panel.Panel(text, title=title, title_align="left", width=width, padding=0, box=rich.box.ROUNDED)
+        return rich.panel.Panel(
+            text,
+            title=title,
+            title_align="left",
+            # In the lower edge it takes no line of its own; that adds a space and a stroke on the right.
+            subtitle=curves.axis("1", "iteration", str(done), width=width - 4),
+            subtitle_align="right",
+            width=width,
+            padding=0,
+            box=rich.box.ROUNDED,
+        )
 
-    def _table(self, done: int, shown: int) -> list[rich.console.RenderableType]:
-        """The newest figures: mean over all lanes, the first `shown` lanes, and a note if some are left out."""
+    def _table(self, done: int, width: int, lines: int | None) -> list[rich.console.RenderableType]:
+        """The newest figures: mean over all lanes, the lanes, and a note if some are left out.
+
+        Lanes have so many lines at most. Figures for which a line has no room are in the titles of the curves.
+        """
+        pieces = [_pieces(lane.name) for lane in self._lanes]
+        narrowest = max(len(piece.strip()) for name in pieces for piece in name) + _PADDING
+        ends = itertools.accumulate((len(figure.title) + _PADDING for figure in self._figures), initial=narrowest)
+        figures = self._figures[: max(1, sum(end <= width for end in ends) - 1)]
+        room = width - _PADDING - sum(len(figure.title) + _PADDING for figure in figures)
+        names = [_packed(name, room) for name in pieces]
+        shown = len(names)
+        if lines is not None:
+            shown = max(1, sum(end <= lines for end in itertools.accumulate(name.count("\n") + 1 for name in names)))
+        newest = [self._newest(figure, done) for figure in figures]
         table = rich.table.Table(box=None)
         table.add_column("lane", overflow="fold")
-        figures = [self._newest(figure, done) for figure in self._figures]
-        for figure in self._figures:
+        for figure in figures:
             table.add_column(figure.title, justify="right", no_wrap=True)
-        if len(self._lanes) > 1:
-            table.add_row("mean", *(_mean_and_deviation(values)[0] for values in figures), style="bold")
-        for place, lane in enumerate(self._lanes[:shown]):
-            table.add_row(lane.name, *(curves.short(values[place]) for values in figures))
-        hidden = len(self._lanes) - shown
+        if len(names) > 1:
+            table.add_row("mean", *(_mean_and_deviation(values)[0] for values in newest), style="bold")
+        for place, name in enumerate(names[:shown]):
+            table.add_row(name, *(curves.short(values[place]) for values in newest))
+        hidden = len(names) - shown
         return [table, rich.text.Text(f"{hidden} more lanes; --once shows all.")] if hidden else [table]
 
     def _newest(self, figure: Figure, done: int) -> np.ndarray:
@@ -158,3 +198,18 @@ def _mean_and_deviation(values: np.ndarray) -> tuple[str, str]:
     """Over lanes [S], as text."""
     mean, deviation = curves.mean_and_deviation(values[:, None])
     return curves.short(mean[0]), curves.short(deviation[0])
+
+
+def _pieces(name: str) -> list[str]:
+    """A lane's name where a line may break: after a space, an equals sign, and the dots of a field, not of a number."""
+    return re.split(r"(?<=[ =])|(?<=\.)(?=[a-z_])", name)
+
+
+def _packed(pieces: list[str], width: int) -> str:
+    """Lines that are filled with pieces as far as they go."""
+    lines = [""]
+    for piece in pieces:
+        if lines[-1] and len((lines[-1] + piece).rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(line.rstrip() for line in lines)

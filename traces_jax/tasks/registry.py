@@ -1,9 +1,16 @@
 """Names of tasks: one line each, and "module:Class" for a task of the user's own."""
 
+import contextlib
 import functools
 import importlib
+import inspect
+import numbers
+import os
+import pathlib
 import re
-from collections.abc import Callable
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
 
 from traces_jax.tasks import base, circle, probe, run_ant, run_ball, run_car, run_drone, velocity
 
@@ -28,6 +35,11 @@ _TASKS: dict[str, Callable[..., base.Task]] = {
 }
 
 NAMES = tuple(_TASKS)
+# How names of files begin that are not the user's: of this package and of Python's import; of all that is installed.
+_OURS = (f"{pathlib.Path(__file__).parents[1]}{os.sep}", "<frozen importlib", importlib.__file__)
+_INSTALLED = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib"))
+# Letters of an exception's message that are repeated: some print whole arrays.
+_LONGEST_MESSAGE = 300
 
 
 class TaskError(ValueError):
@@ -42,23 +54,76 @@ def is_own(name: str) -> bool:
 def make(name: str, *, backend: str = "native", **settings) -> base.Task:
     """Builds a task. backend: "native" or "mjx". settings: the task family's own keywords."""
     if is_own(name):
-        return _load(name)(name=name, backend=backend, **settings)
+        return _make_own(name, backend=backend, **settings)
     if name not in _TASKS:
         raise TaskError(f"task {name!r} is unknown; choose one of {', '.join(NAMES)}, or module:Class.")
     return _TASKS[name](name=name, backend=backend, **settings)
 
 
-def _load(name: str) -> Callable[..., base.Task]:
-    module_name, class_name = name.split(":")
+def _make_own(name: str, **settings) -> base.Task:
+    """Builds a task of the user's own."""
+    found = _load(name)
+    if inspect.isabstract(found):
+        missing = ", ".join(sorted(found.__abstractmethods__))
+        raise TaskError(f"task {name!r} is not right: {found.__name__} must define {missing}.")
     try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # The module is there; something that it imports is not.
+        inspect.signature(found).bind(name=name, **settings)
+    except TypeError as error:
         raise TaskError(
-            f"task {name!r} cannot be loaded: there is no module {error.name!r}; start from the folder that has it."
+            f"task {name!r} is not right: its constructor does not fit ({error}); "
+            "it must be __init__(self, name, *, backend, **settings)."
         ) from None
+    construct: Callable[..., base.Task] = found
+    with _users_code(f"task {name!r} cannot be made"):
+        task = construct(name=name, **settings)
+    for size in ("horizon", "observation_size", "action_size"):
+        with _users_code(f"task {name!r} has no {size}"):
+            value = getattr(task, size)
+        if not isinstance(value, numbers.Integral) or value < 1:
+            raise TaskError(f"task {name!r} has {size}={value!r}; it must be a whole number above 0.")
+    return task
+
+
+def _load(name: str) -> type[base.Task]:
+    module_name, class_name = name.split(":")
+    with _users_code(f"task {name!r} cannot be loaded"):
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+                raise  # The module is there; something that it imports is not.
+            raise TaskError(
+                f"task {name!r} cannot be loaded: there is no module {error.name!r}; start from the folder that has it."
+            ) from None
     found = getattr(module, class_name, None)
     if not (isinstance(found, type) and issubclass(found, base.Task)):
         raise TaskError(f"task {name!r} is not right: {class_name} must be a class derived from traces_jax.tasks.Task.")
     return found
+
+
+@contextlib.contextmanager
+def _users_code(sentence: str) -> Iterator[None]:
+    """Whatever is raised becomes a sentence that begins with the given one, and says what it was and where."""
+    try:
+        yield
+    except TaskError:
+        raise
+    # A script that ends its process when it is imported raises SystemExit.
+    except (Exception, SystemExit) as error:  # noqa: BLE001  others' code may raise anything
+        raise TaskError(f"{sentence}: {_described(error)}{_place(error)}.") from None
+
+
+def _described(error: BaseException) -> str:
+    """Type and message of an exception, in one line."""
+    message = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split()).rstrip(".")
+    message = message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE].rstrip()} ..."
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of the user's own code that raised, as text; empty if none of it has run."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({error.filename}, line {error.lineno})"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+    own = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)] or frames
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
