@@ -265,10 +265,10 @@ def shorten(folder):
 DAMAGES = {
     damage_json: "estimator.json is damaged: it does not say what the estimator was fitted with",
     forget_config: "estimator.json is damaged",
-    cut: "estimator.npz is missing or damaged; pretrain again",
+    cut: "estimator.npz is not a whole zip archive; pretrain again",
     poison: "estimator.npz is damaged: fitted.params.mean_head.bias holds numbers that are not finite",
     shorten: r"store.npz is damaged: labels must be float32 \[9, 5\]",
-    lambda folder: (folder / "store.npz").unlink(): "store.npz is missing or damaged",
+    lambda folder: (folder / "store.npz").unlink(): "store.npz cannot be read: No such file or directory; pre",
     lambda folder: (folder / "estimator.json").unlink(): "is not a run folder: it has no config.json",
     shutil.rmtree: "estimator does not exist; none, a folder of pretrain or of a run, or a .pt file would be right",
 }

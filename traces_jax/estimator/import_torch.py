@@ -1,45 +1,26 @@
 """Reads estimators that PyTorch saved (`torch.save` of a state dict), without PyTorch and without trusting the file.
 
-Such a file is a zip archive: `data.pkl`, a pickle that describes the tensors, and the raw numbers of each storage. A
-pickle may name any function of any library and have it called. Here it may name the few that describe tensors, and
-what stands behind those names only takes notes; every other name is refused where it is read.
+Such a file is a zip archive: `data.pkl`, a pickle that describes the tensors, and the raw numbers of each storage.
+Sizes are compared with each other and with bounds before numbers are read.
 """
 
-import collections
 import dataclasses
-import io
 import math
 import pathlib
-import pickle
-import pickletools
-import zipfile
-import zlib
 from collections.abc import Mapping
-from typing import NamedTuple, TypeGuard
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from traces_jax.estimator import gru, network
+from traces_jax import archives
+from traces_jax.estimator import gru, network, torch_pickle
 
-_DTYPES = {
-    "DoubleStorage": "f8",
-    "FloatStorage": "f4",
-    "HalfStorage": "f2",
-    "LongStorage": "i8",
-    "IntStorage": "i4",
-    "ShortStorage": "i2",
-    "CharStorage": "i1",
-    "ByteStorage": "u1",
-    "BoolStorage": "b1",
-}
 _BYTE_ORDERS = {b"little": "<", b"big": ">"}
-# What Python's readers of archives and pickles raise for broken content; no list of theirs is complete.
-_BROKEN = (
-    pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, TypeError, AttributeError,
-    LookupError, RuntimeError, MemoryError, OverflowError,
-)  # fmt: skip
+# Far more than any estimator has; no file takes more memory than these say, however small it is.
+_DESCRIPTION_BYTES = 1 << 20
+_MOST_NUMBERS = 1 << 25
+_STORAGE_BYTES = 8 * _MOST_NUMBERS
 
 
 class TorchFileError(ValueError):
@@ -47,22 +28,12 @@ class TorchFileError(ValueError):
 
 
 def state_dict(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """All tensors of a state dict by their names."""
+    """All tensors of a state dict by their names; they may share memory and cannot be written to."""
     try:
-        archive = zipfile.ZipFile(path)
-    except zipfile.BadZipFile:
-        raise TorchFileError(
-            f"{path} is not a whole zip archive; it must be a state dict saved by PyTorch 1.6 or later."
-        ) from None
-    except OSError as error:
-        raise TorchFileError(f"{path} cannot be read: {error.strerror}.") from None
-    with archive:
-        try:
-            return _read(path, archive)
-        except TorchFileError:
-            raise
-        except _BROKEN as error:
-            raise TorchFileError(f"{path} is damaged: {type(error).__name__} while reading it.") from None
+        with archives.opened(path) as archive:
+            return _read(archive)
+    except (archives.ArchiveError, torch_pickle.PickleError) as error:
+        raise TorchFileError(f"{path} {error}; it must be a state dict saved by PyTorch 1.6 or later.") from None
 
 
 def estimator(path: pathlib.Path) -> network.Estimator:
@@ -96,7 +67,9 @@ def from_state_dict(tensors: Mapping[str, np.ndarray], *, source: str) -> networ
         log_std_head=rest.take_dense("decoder_output_logstd", inputs, 1),
     )
     if rest.tensors:
-        raise TorchFileError(f"{source} holds no TraCeS estimator: it has no place for {next(iter(rest.tensors))!r}.")
+        raise TorchFileError(
+            f"{source} holds no TraCeS estimator: it has no place for {archives.short(next(iter(rest.tensors)))}."
+        )
     return result
 
 
@@ -141,99 +114,66 @@ class _Rest:
         )
 
 
-# Notes about tensors are tuples: a pickle can hang attributes on other objects, but cannot change these.
-class _Storage(NamedTuple):
-    dtype: str
-    key: str
-    size: int
-
-
-class _Tensor(NamedTuple):
-    storage: object
-    offset: object
-    shape: object
-    strides: object
-
-
-class _Unpickler(pickle.Unpickler):
-    """A reader of pickles for which only tensors and dictionaries of them exist."""
-
-    def __init__(self, path: pathlib.Path, content: bytes):
-        super().__init__(io.BytesIO(content))
-        self._path = path
-
-        # Of this reader alone: what a pickle does to a function it was given ends with it.
-        def note_tensor(storage, offset, shape, strides, requires_grad, hooks, metadata=None):
-            return _Tensor(storage, offset, shape, strides)
-
-        self._names: dict[tuple[str, str], object] = {
-            ("collections", "OrderedDict"): collections.OrderedDict,
-            ("torch._utils", "_rebuild_tensor_v2"): note_tensor,
-            **{("torch", name): dtype for name, dtype in _DTYPES.items()},
-        }
-
-    def find_class(self, module: str, name: str) -> object:
-        """What a name in the pickle stands for."""
-        if (module, name) not in self._names:
-            full = f"{module}.{name}"
-            raise TorchFileError(f"{self._path} is refused: it names {full!r}; a state dict holds tensors alone.")
-        return self._names[module, name]
-
-    def persistent_load(self, identity: object) -> _Storage:
-        """A reference to something outside the pickle: in our files always a storage."""
-        match identity:
-            case ("storage", str() as dtype, str() as key, str(), int() as size) if dtype in _DTYPES.values():
-                return _Storage(dtype=dtype, key=key, size=size)
-        raise TorchFileError(f"{self._path} is refused: it refers to something that is not the storage of a tensor.")
-
-
-def _read(path: pathlib.Path, archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
-    pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+def _read(archive: archives.Archive) -> dict[str, np.ndarray]:
+    pickles = [name for name in archive.members if name.endswith("/data.pkl")]
     if len(pickles) != 1:
-        raise TorchFileError(f"{path} is not a file of PyTorch: it must hold one data.pkl, not {len(pickles)}.")
+        raise archives.ArchiveError(f"is not a file of PyTorch: it must hold one data.pkl, not {len(pickles)}")
     folder = pickles[0].removesuffix("data.pkl")
-    order = _BYTE_ORDERS[archive.read(f"{folder}byteorder")] if f"{folder}byteorder" in archive.namelist() else "<"
-    content = archive.read(pickles[0])
-    for opcode, argument, _ in pickletools.genops(content):
-        # Python makes room for as many remembered objects as the largest number says; there cannot be that many.
-        if opcode.name in ("PUT", "LONG_BINPUT") and argument is not None and argument > len(content):
-            raise TorchFileError(f"{path} is damaged: it numbers an object {argument}.")
-    contents = _Unpickler(path, content).load()
+    archive.check_total(pickles, _DESCRIPTION_BYTES)
+    contents = torch_pickle.load(bytes(archive.read(pickles[0])))
     if not isinstance(contents, dict):
-        raise TorchFileError(f"{path} is not a state dict: it holds an object of type {type(contents).__name__!r}.")
-    arrays = {}
+        raise archives.ArchiveError(f"is not a state dict: it holds an object of type {type(contents).__name__!r}")
     for name, tensor in contents.items():
-        if not isinstance(name, str) or not isinstance(tensor, _Tensor):
-            raise TorchFileError(f"{path} is not a state dict: entry {name!r} is not a tensor.")
-        if not isinstance(tensor.storage, _Storage):
-            raise TorchFileError(f"{path} is damaged: {name!r} has no storage.")
-        dtype = np.dtype(order + tensor.storage.dtype)
-        numbers = archive.read(f"{folder}data/{tensor.storage.key}")
-        if len(numbers) != tensor.storage.size * dtype.itemsize:
-            right = f"{tensor.storage.size} numbers of {dtype.itemsize} bytes"
-            raise TorchFileError(f"{path} is damaged: the storage of {name!r} has {len(numbers)} bytes for {right}.")
-        arrays[name] = _view(path, name, np.frombuffer(numbers, dtype), tensor)
-    return arrays
+        if not isinstance(tensor, torch_pickle.Tensor):
+            raise archives.ArchiveError(f"is not a state dict: entry {archives.short(name)} is not a tensor")
+    # Of a storage that several tensors share, each has its own entries in the end.
+    total = sum(math.prod(tensor.shape) for tensor in contents.values())
+    if total > _MOST_NUMBERS:
+        raise archives.ArchiveError(f"describes {total} numbers; at most {_MOST_NUMBERS} are read")
+    storages = _storages(archive, folder, {tensor.storage for tensor in contents.values()})
+    return {name: _view(name, storages[tensor.storage], tensor) for name, tensor in contents.items()}
 
 
-def _view(path: pathlib.Path, name: str, storage: np.ndarray, tensor: _Tensor) -> np.ndarray:
-    """The tensor's entries as an array of its own, in the machine's byte order."""
-    offset, shape, strides = tensor.offset, tensor.shape, tensor.strides
-    if not (_is_size(offset) and _are_sizes(shape) and _are_sizes(strides) and len(shape) == len(strides)):
-        raise TorchFileError(f"{path} is damaged: {name!r} has no proper offset, shape and strides.")
-    last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+def _storages(
+    archive: archives.Archive, folder: str, wanted: set[torch_pickle.Storage]
+) -> dict[torch_pickle.Storage, np.ndarray]:
+    """The numbers of all storages, each read once, in the machine's byte order."""
+    places = {storage: f"{folder}data/{storage.key}" for storage in wanted}
+    for storage, place in places.items():
+        if place not in archive.members:
+            raise archives.ArchiveError(f"is damaged: it has no storage {archives.short(storage.key)}")
+        found, itemsize = archive.members[place].file_size, np.dtype(storage.dtype).itemsize
+        if found != storage.size * itemsize:
+            right = f"{storage.size} numbers of {itemsize} bytes"
+            raise archives.ArchiveError(
+                f"is damaged: storage {archives.short(storage.key)} has {found} bytes for {right}"
+            )
+    archive.check_total(places.values(), _STORAGE_BYTES)
+    order = _byte_order(archive, f"{folder}byteorder")
+    return {
+        storage: np.frombuffer(archive.read(place), order + storage.dtype).astype(storage.dtype, copy=False)
+        for storage, place in places.items()
+    }
+
+
+def _byte_order(archive: archives.Archive, name: str) -> str:
+    """NumPy's sign for it. Files of older versions do not say, and are little."""
+    if name not in archive.members:
+        return "<"
+    archive.check_total([name], max(map(len, _BYTE_ORDERS)))
+    said = bytes(archive.read(name))
+    if said not in _BYTE_ORDERS:
+        raise archives.ArchiveError(f"is damaged: its byte order is {said!r}, neither little nor big")
+    return _BYTE_ORDERS[said]
+
+
+def _view(name: str, storage: np.ndarray, tensor: torch_pickle.Tensor) -> np.ndarray:
+    """The tensor's entries, where they are: several tensors may look at one storage."""
+    last = tensor.offset + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
     # A tensor may have entries in common with others but, as a weight, not with itself.
-    entries: int = math.prod(shape)
+    entries = math.prod(tensor.shape)
     if entries > storage.size or (entries and last >= storage.size):
-        raise TorchFileError(f"{path} is damaged: {name!r} of shape {list(shape)} lies outside its storage.")
-    steps = tuple(stride * storage.itemsize for stride in strides)
-    view = np.lib.stride_tricks.as_strided(storage[offset:], shape, steps, writeable=False)
-    return view.astype(storage.dtype.newbyteorder("="))
-
-
-def _is_size(number: object) -> TypeGuard[int]:
-    return type(number) is int and number >= 0
-
-
-def _are_sizes(numbers: object) -> TypeGuard[tuple[int, ...]]:
-    return isinstance(numbers, tuple) and all(_is_size(number) for number in numbers)
+        place = f"{archives.short(name)} of shape {list(tensor.shape)}"
+        raise archives.ArchiveError(f"is damaged: {place} lies outside its storage")
+    steps = tuple(stride * storage.itemsize for stride in tensor.strides)
+    return np.lib.stride_tricks.as_strided(storage[tensor.offset :], tensor.shape, steps, writeable=False)

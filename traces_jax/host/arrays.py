@@ -1,17 +1,24 @@
 """Commands that read arrays from one npz file and write others to a second: their flags, checks and sentences."""
 
+import io
 import pathlib
-import zipfile
-import zlib
+import tokenize
+import warnings
 from typing import Protocol
 
 import numpy as np
 from absl import flags
 
+from traces_jax import archives
 from traces_jax.host import errors, files
 
-# What numpy raises for a missing file, a folder, an .npy file, other content, a cut file, pickled objects.
-UNREADABLE = (OSError, TypeError, AttributeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
+# What the arrays of a packed file may unpack to. Those of others are as large as the file, whatever that is.
+_UNPACKED_BYTES = 1 << 28
+# More than NumPy's longest header.
+_HEADER_BYTES = 1 << 14
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+# What NumPy raises for a header that is none: it reads it as Python.
+_NO_HEADER = (*archives.BROKEN, SyntaxError, tokenize.TokenError)
 
 
 class HasShape(Protocol):
@@ -46,14 +53,39 @@ def read(path: pathlib.Path, name: str) -> dict[str, np.ndarray]:
         raise errors.UserError(f"--{name}={path} does not exist; give an .npz file with an array {name!r}.")
     try:
         return load(path)
-    except UNREADABLE:
-        raise errors.UserError(f"--{name}={path} is not a readable .npz file; write it with numpy.savez.") from None
+    except archives.ArchiveError as error:
+        raise errors.UserError(
+            f"--{name}={path} is not a readable .npz file: it {error}; write it with numpy.savez."
+        ) from None
 
 
 def load(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """All arrays of an npz file, which may turn out to be `UNREADABLE`."""
-    with np.load(path, allow_pickle=False) as file:
-        return dict(file)
+    """All arrays of an npz file, or an `ArchiveError`."""
+    with archives.opened(path) as archive:
+        archive.check_total(archive.members, max(_UNPACKED_BYTES, archive.size))
+        return {name.removesuffix(".npy"): _array(name, archive.read(name)) for name in archive.members}
+
+
+def _array(name: str, content: bytearray) -> np.ndarray:
+    """The array in a member. Its header is compared with the bytes that are there, so that it cannot ask for others."""
+    header = io.BytesIO(content[:_HEADER_BYTES])
+    try:
+        with warnings.catch_warnings():
+            # About headers that Python 2 wrote, or that are none.
+            warnings.simplefilter("ignore")
+            shape, fortran, dtype = _HEADERS[np.lib.format.read_magic(header)](header)
+    except _NO_HEADER:
+        raise archives.ArchiveError(f"holds {archives.short(name)}, which is no array") from None
+    if dtype.hasobject:
+        raise archives.ArchiveError(f"holds {archives.short(name)}, an array of Python's objects")
+    try:
+        values = np.ndarray(shape, dtype, content, header.tell(), order="F" if fortran else "C")
+    except (ValueError, TypeError, OverflowError):
+        values = None
+    # Items without bytes would make an array of any length out of nothing.
+    if values is None or not dtype.itemsize or values.nbytes != len(content) - header.tell():
+        raise archives.ArchiveError(f"is damaged: {archives.short(name)} has not the size that it declares")
+    return values
 
 
 def numbers(path: pathlib.Path, name: str, array: np.ndarray, first: int = 0) -> np.ndarray:

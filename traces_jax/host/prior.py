@@ -17,8 +17,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from traces_jax import archives, normalize, optimize, sources
 from traces_jax import config as config_lib
-from traces_jax import normalize, optimize, sources
 from traces_jax.config import Config
 from traces_jax.estimator import import_torch
 from traces_jax.feedback.trajectories import Ring, Trajectories
@@ -209,7 +209,7 @@ def _unnamed(path: pathlib.Path, like: Any) -> Any:
 
 
 def _rows(path: pathlib.Path, task: Task, prefixes: int) -> Trajectories:
-    count = _read(path).get("length", np.zeros(0)).shape[0]
+    count = np.atleast_1d(_read(path).get("length", np.zeros(0))).shape[0]
     features = task.observation_size + task.action_size
     return _unnamed(
         path,
@@ -225,5 +225,5 @@ def _rows(path: pathlib.Path, task: Task, prefixes: int) -> Trajectories:
 def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
     try:
         return arrays.load(path)
-    except arrays.UNREADABLE:
-        raise errors.UserError(f"{path} is missing or damaged; pretrain again.") from None
+    except archives.ArchiveError as error:
+        raise errors.UserError(f"{path} {error}; pretrain again.") from None
