@@ -481,6 +481,19 @@ def test_long_curves_are_thinned_and_gaps_left_out():
     assert (steps[0], thinned[0, 0], thinned[0, 1]) == (2, (0 + 2 + 3 + 4) / 4, 7)
 
 
+def test_small_numbers_leave_the_title_in_its_place(tmp_path):
+    """A power of ten above the axis would push it out of the picture."""
+    folder = write_run(tmp_path / "a", labels={"seed=0": [1e-6, 2e-6]})
+    (own,), _ = read_all(folder)
+    (plan,) = (plan for plan in pictures.plan(own, "a") if plan.name == "a-labels-trajectories")
+    with pictures.style():
+        svg = pictures.draw(plan).svg
+    title = re.search(r'translate\([\d.]+ ([\d.]+)\)">BallRun: labelled', svg) or re.search(
+        r'y="([\d.]+)"[^>]*>BallRun: labelled', svg
+    )
+    assert title and float(title[1]) > 10 and "2e−06" in svg
+
+
 def test_figures_of_the_paper_are_all_there():
     assert set(published.TASKS) == {name for name in tasks.NAMES if name.startswith("Safety")}
     assert set(published.PAPER["oracle"]["paper, PPO-Lagrangian"]) == set(published.TASKS)
