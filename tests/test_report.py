@@ -157,12 +157,18 @@ def test_tables_in_every_format(ball, written):
 
 
 def test_names_cannot_break_a_table():
-    table = tables.Table("t", ["", "a|b", "x_y"], [[tables.Cell("<i>"), tables.Cell("50 % & $"), tables.Cell("*")]])
-    assert tables.markdown(table).splitlines()[2:] == [
+    table = tables.Table(
+        "<b>t", ["", "a|b", "x_y"], [[tables.Cell("[<i>"), tables.Cell("50 % & $"), tables.Cell("[*](a) &lt; _b_")]]
+    )
+    assert tables.markdown(table).splitlines() == [
+        r"## \<b\>t",
+        "",
         r"|  | a\|b | x_y |",
         "| --- | --- | --- |",
-        r"| \<i\> | 50 % & $ | \* |",
+        r"| [\<i\> | 50 % & $ | [\*\](a) \&lt; \_b\_ |",
     ]
+    # A bracket at the beginning would be taken for the argument of the line's end before it.
+    assert r"{}[\textless{}i\textgreater{} & " in tables.latex(table)
     assert r"50 \% \& \$" in tables.latex(table) and r"x\_y" in tables.latex(table)
     assert "&lt;i&gt;" in tables.page(table) and "<i>" not in tables.page(table)
 
@@ -217,6 +223,48 @@ def drop_last_line(folder):
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
 
 
+def fifo(name):
+    """In place of a file, something of which nobody ever writes the end."""
+
+    def replace(folder):
+        (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / name)
+
+    return replace
+
+
+def loop(name):
+    def replace(folder):
+        (folder / name).unlink()
+        (folder / name).symlink_to(folder / name)
+
+    return replace
+
+
+def huge(name):
+    return lambda folder: os.truncate(folder / name, 2**40)
+
+
+def insert_line(content):
+    def insert(folder):
+        path = folder / "metrics.jsonl"
+        first, rest = path.read_bytes().split(b"\n", 1)
+        path.write_bytes(first + b"\n" + content + rest)
+
+    return insert
+
+
+def evaluated(**arrays):
+    """Changes arrays of the evaluation."""
+
+    def change(folder):
+        with np.load(folder / "evaluation.npz") as file:
+            given = dict(file)
+        np.savez(folder / "evaluation.npz", **{**given, **{name: np.asarray(arrays[name]) for name in arrays}})
+
+    return change
+
+
 def write(name, content):
     return lambda folder: (folder / name).write_bytes(content)
 
@@ -256,6 +304,9 @@ def odd_diagnostics(folder):
     ("damage", "lanes", "note"),
     [
         (shutil.rmtree, 0, "does not exist"),
+        (fifo("config.json"), 0, "not shown, config.json is not a file"),
+        (loop("config.json"), 0, "not shown, config.json cannot be reached"),
+        (huge("config.json"), 0, "not shown, config.json is larger than 1 MB"),
         (drop("config.json"), 0, "not a run folder, it has no config.json"),
         (break_config, 0, "not shown, its config.json is damaged"),
         (write("config.json", b"[1]"), 0, "not shown, its config.json is damaged"),
@@ -264,15 +315,30 @@ def odd_diagnostics(folder):
         (change_config(constraint={}), 0, "not shown, its config.json has no cost limit"),
         (change_config(method={}, lagrange={"cost_limit": 1}), 2, "config.json has no method.source, taken for a run"),
         (drop("metrics.jsonl"), 2, "no metrics.jsonl, so no curves"),
-        (write("metrics.jsonl", b""), 2, "metrics.jsonl is empty, so no curves"),
-        (write("metrics.jsonl", b"[1, 2]\n"), 2, "metrics.jsonl is damaged, so no curves"),
-        (write("metrics.jsonl", b'{"lane": "seed=0", "iteration": 0}\n'), 2, "metrics.jsonl is damaged, so no curves"),
-        (write("metrics.jsonl", b"\xff\xfe\n"), 2, "metrics.jsonl is damaged, so no curves"),
-        (cut_last_line, 2, "line 4 of metrics.jsonl is cut short, curves end there"),
+        (fifo("metrics.jsonl"), 2, "metrics.jsonl is not a file, so no curves"),
+        (loop("metrics.jsonl"), 2, "metrics.jsonl cannot be reached, so no curves"),
+        (huge("metrics.jsonl"), 2, "metrics.jsonl is larger than 4096 MB, so no curves"),
+        (write("metrics.jsonl", b""), 2, "metrics.jsonl has no rows, so no curves"),
+        (write("metrics.jsonl", b"[1, 2]\n"), 2, "metrics.jsonl has no rows, so no curves"),
+        (write("metrics.jsonl", b"[1, 2]\n"), 2, "line 1 is damaged and left out"),
+        (write("metrics.jsonl", b'{"lane": "seed=0", "iteration": 0}\n'), 2, "line 1 is damaged and left out"),
+        (write("metrics.jsonl", b"\xff\xfe\n"), 2, "line 1 is damaged and left out"),
+        (insert_line(b"null\n"), 2, "line 2 is damaged and left out"),
         (cut_last_line, 2, "seeds of unequal length, 1 to 2 of 2 iterations; curves are of those that are left"),
         (drop_last_line, 2, "seeds of unequal length, 1 to 2 of 2 iterations; curves are of those that are left"),
         (change_config(steps=4000), 2, "not finished, 2 of 100 iterations"),
         (drop("evaluation.npz"), 2, "no evaluation.npz, so not in the tables"),
+        (fifo("evaluation.npz"), 2, "evaluation.npz is not a file, so not in the tables"),
+        (loop("evaluation.npz"), 2, "evaluation.npz cannot be reached, so not in the tables"),
+        (evaluated(accepted=[[2], [0]]), 2, "evaluation.npz holds labels other than 0 and 1, so not in the tables"),
+        (evaluated(accepted=[["1"], ["0"]]), 2, "evaluation.npz holds an array 'accepted' of str"),
+        (evaluated(iteration=0.5), 2, "evaluation.npz holds iterations that are no whole numbers"),
+        (evaluated(diverged=[1]), 2, "evaluation.npz holds iterations that are no whole numbers"),
+        (evaluated(iteration=1), 2, "evaluated after 1 iterations, though there are rows of 2"),
+        (write("evaluation.json", b'{"iteration": 1}'), 2, "evaluated after 1 iterations, though there are rows of 2"),
+        (evaluated(diverged=[-1, 1]), 2, "seed=1 became non-finite in iteration 1 and is shown, and counted"),
+        (evaluated(length=[[3], [2]]), 2, "by their cost alone, though 1 of 2 ended early"),
+        (fifo("diagnostics.npz"), 2, "diagnostics.npz is not a file, so no pictures of credits"),
         (write("evaluation.npz", b"PK\x03\x04 and no more"), 2, "evaluation.npz cannot be read, so not in the tables"),
         (other_lanes, 2, "no evaluation of seed=1"),
         (not_finite, 2, "evaluation.npz holds episodes that are not finite, so not in the tables"),
@@ -292,6 +358,36 @@ def test_what_is_wrong_with_a_folder_is_noted(damage, lanes, note, tmp_path):
     grouped, _ = groups.make(found)
     assert all(plan.name for plan in pictures.plan(grouped, "stem"))
     tables.results(tables.evaluated([grouped] if grouped else []))
+
+
+def test_accepted_is_what_the_labeler_says(tmp_path):
+    """The second episode costs little but ended early, which the labeler does not accept."""
+    folder = write_run(tmp_path / "run", {"seed=0": ([1, 1], [20, 20])})
+    evaluated(accepted=[[1, 0]], length=[[10, 3]])(folder)
+    ((group,),), notes = read_all(folder)
+    assert group.scores("accepted").tolist() == [0.5]
+    assert not notes
+
+
+def test_other_evaluations_are_no_results(tmp_path):
+    folder = write_run(tmp_path / "run", {"seed=0": ([1], [20])})
+    (folder / "evaluations").mkdir()
+    for name in ("best-episodes-5", "step-1-episodes-9", "step-1-seed-0-episodes-9", "step-2-episodes-3"):
+        shutil.copy(folder / "evaluation.npz", folder / f"evaluations/{name}.npz")
+        (folder / f"evaluations/{name}.json").write_text("{}")
+    ((group,),), notes = read_all(folder)
+    assert group.scores("return").tolist() == [1]
+    names = "best-episodes-5, step-1-episodes-9, step-1-seed-0-episodes-9"
+    assert notes == [f"run: the tables leave out other evaluations: {names} and 1 more."]
+
+
+def test_a_lane_that_became_non_finite_counts_and_has_a_curve_as_long_as_it_went(tmp_path):
+    episodes = {"seed=0": ([2], [20]), "seed=1": ([4], [20])}
+    folder = write_run(tmp_path / "run", episodes, labels={"seed=0": [1, 2], "seed=1": [1]}, seeds=2)
+    evaluated(diverged=[-1, 1], iteration=2)(folder)
+    ((group,),), notes = read_all(folder)
+    assert group.scores("return").tolist() == [2, 4]
+    assert notes == ["run: seed=1 became non-finite in iteration 1 and is shown, and counted, as it was before."]
 
 
 def test_folders_of_which_the_same_is_said_share_a_note():
@@ -383,6 +479,19 @@ def test_long_curves_are_thinned_and_gaps_left_out():
     steps, thinned = pictures.thin(np.arange(1000.0), values)
     assert len(steps) == thinned.shape[1] == 200
     assert (steps[0], thinned[0, 0], thinned[0, 1]) == (2, (0 + 2 + 3 + 4) / 4, 7)
+
+
+def test_small_numbers_leave_the_title_in_its_place(tmp_path):
+    """A power of ten above the axis would push it out of the picture."""
+    folder = write_run(tmp_path / "a", labels={"seed=0": [1e-6, 2e-6]})
+    (own,), _ = read_all(folder)
+    (plan,) = (plan for plan in pictures.plan(own, "a") if plan.name == "a-labels-trajectories")
+    with pictures.style():
+        svg = pictures.draw(plan).svg
+    title = re.search(r'translate\([\d.]+ ([\d.]+)\)">BallRun: labelled', svg) or re.search(
+        r'y="([\d.]+)"[^>]*>BallRun: labelled', svg
+    )
+    assert title and float(title[1]) > 10 and "2e−06" in svg
 
 
 def test_figures_of_the_paper_are_all_there():
@@ -546,10 +655,42 @@ def test_a_report_that_fails_leaves_the_older_one(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "report"]
 
 
+def test_names_are_escaped_wherever_they_go(tmp_path):
+    """Folder, task and fields with HTML, line ends, codes of terminals, and what is no text."""
+    folders = []
+    for place, name in enumerate(["a<script>\n\x1b[31m", os.fsdecode(b"b\xff<script>")]):
+        folders.append(write_run(tmp_path / name, {"seed=0": ([1], [1])}))
+        odd = {f"{field}<script>\x1b": f"{place}<script>" for field in "ab"}
+        change_config(task="=1<script>\x00\ud800", ppo=odd)(folders[-1])
+    # So that there is a note, too.
+    (folders[0] / "metrics.jsonl").unlink()
+    assert run_main(*folders, out=tmp_path / "report") == 0
+    texts = {name: content for name, content in contents(tmp_path / "report").items() if not name.endswith(".png")}
+    assert len(texts) > 5
+    for name, content in texts.items():
+        assert not {0, 0x1B} & set(content), name
+        if name.endswith(("html", "svg", "md", "tex")):
+            assert not re.search(rb"(?<!\\)<script", content), name
+    assert b"\\<script\\>" in texts["results.md"] and b"textless{}script" in texts["results.tex"]
+    assert "\n'=1<script>" in texts["results.csv"].decode(), "no formula"
+    assert "script" not in Page(texts["index.html"].decode()).tags
+
+
+def test_folders_that_lead_nowhere_do_not_end_a_report(tmp_path):
+    folder = write_run(tmp_path / "a", {"seed=0": ([1], [1])})
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    os.mkfifo(tmp_path / "pipe")
+    given = [tmp_path / "loop", tmp_path / "pipe", pathlib.Path("/dev/zero"), tmp_path / ("x" * 300), folder]
+    assert run_main(*given, out=tmp_path / "report") == 0
+    page = (tmp_path / "report/index.html").read_text()
+    assert "loop, pipe, zero: not a folder." in page and f"{'x' * 300}: does not exist." in page
+
+
 def test_refusals_write_nothing(tmp_path):
     folder = write_run(tmp_path / "a", {"seed=0": ([1], [1])})
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/thesis.txt").write_text("precious")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     before = contents(tmp_path)
     for arguments, out, sentence in [
         ([], tmp_path / "report", r"no run folder is given"),
@@ -557,6 +698,7 @@ def test_refusals_write_nothing(tmp_path):
         ([folder], tmp_path / "thesis", r"holds 'thesis.txt', which is no part of a report"),
         ([folder], folder / "config.json", r"is a file; give a folder"),
         ([folder], folder / "config.json/deeper", r"cannot be written"),
+        ([folder], tmp_path / "loop", r"is a link that leads nowhere; give a folder"),
         ([tmp_path / "thesis"], tmp_path / "report", r"no run to report on in .*thesis \(not a run folder"),
         ([tmp_path / "b", tmp_path / "c"], tmp_path / "report", r"in .*c \(does not exist\), nor in 1 others"),
     ]:

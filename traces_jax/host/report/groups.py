@@ -47,7 +47,7 @@ class Group:
 
     def scores(self, name: str) -> np.ndarray:
         """Mean over the episodes of each evaluated seed, [S]. name: return, cost, length or accepted."""
-        return np.asarray([_score(lane, name) for lane in self.lanes if lane.episodes])
+        return np.asarray([lane.episodes[name].mean(dtype=float) for lane in self.lanes if lane.episodes])
 
     def labels(self) -> np.ndarray:
         """Labelled trajectories of each seed that had any, [S]."""
@@ -69,11 +69,6 @@ class Group:
         """Of all seeds whose credits were saved."""
         parts = [lane.diagnosis for lane in self.lanes if lane.diagnosis]
         return credits.pool(parts) if parts else None
-
-
-def _score(lane: Lane, name: str) -> float:
-    values = lane.episodes["cost"] <= lane.limit if name == "accepted" else lane.episodes[name]
-    return float(values.mean(dtype=float))
 
 
 def short(task: str) -> str:

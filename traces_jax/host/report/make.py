@@ -1,6 +1,7 @@
 """From run folders to a report folder."""
 
 import itertools
+import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -49,7 +50,7 @@ def _contents(
     every = [table for table in (*results, middles, improvements) if table.rows]
     markdown = [f"# Runs of traces_jax\n\n{summary}\n", *map(tables.markdown, every)]
     if notes:
-        markdown.append("## Notes\n\n" + "".join(f"* {note}\n" for note in notes))
+        markdown.append("## Notes\n\n" + "".join(f"* {tables.escaped_markdown(note)}\n" for note in notes))
     files_of_pictures: dict[str, str | bytes] = {}
     for picture in (picture for section in sections for picture in section.pictures):
         files_of_pictures |= {f"pictures/{picture.name}.svg": picture.svg, f"pictures/{picture.name}.png": picture.png}
@@ -81,12 +82,17 @@ def _write(out: pathlib.Path, contents: Mapping[str, str | bytes]) -> None:
 
 def check_out(out: pathlib.Path) -> None:
     """Refuses a folder that holds anything but an older report, which would be lost."""
-    if not out.exists():
+    if not os.path.lexists(out):
         return
-    if not out.is_dir():
-        raise errors.UserError(f"--out={out} is a file; give a folder.")
-    others = [path.name for path in out.iterdir() if path.name not in _FILES]
-    others += [f"pictures/{path.name}" for path in (out / "pictures").glob("*") if path.suffix not in (".svg", ".png")]
+    if not os.path.isdir(out):
+        kind = "a file" if os.path.exists(out) else "a link that leads nowhere"
+        raise errors.UserError(f"--out={out} is {kind}; give a folder.")
+    try:
+        others = [path.name for path in out.iterdir() if path.name not in _FILES]
+        drawn = list((out / "pictures").iterdir()) if (out / "pictures").is_dir() else []
+    except OSError as error:
+        raise errors.UserError(f"--out={out} cannot be read: {error.strerror}.") from None
+    others += [f"pictures/{path.name}" for path in drawn if path.suffix not in (".svg", ".png")]
     if others:
         raise errors.UserError(f"--out={out} holds {others[0]!r}, which is no part of a report; give another folder.")
 
@@ -102,7 +108,7 @@ def list_notes(notes: Iterable[tuple[str, str]]) -> list[str]:
 def _read(folders: Sequence[pathlib.Path], console: rich.console.Console) -> tuple[list[Lane], list[tuple[str, str]]]:
     lanes: list[Lane] = []
     notes: list[tuple[str, str]] = []
-    once = list({folder.resolve(): folder for folder in folders}.values())
+    once = list({os.path.realpath(folder): folder for folder in folders}.values())
     for folder, name in _track("reading run folders:", list(zip(once, _names(once), strict=True)), console):
         found, said = read.read(folder, name)
         lanes += found
@@ -112,8 +118,9 @@ def _read(folders: Sequence[pathlib.Path], console: rich.console.Console) -> tup
 
 def _names(folders: Sequence[pathlib.Path]) -> list[str]:
     """The folders' own names, or their paths where two have the same name."""
-    names = [folder.resolve().name for folder in folders]
-    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
+    names = [os.path.basename(os.path.realpath(folder)) for folder in folders]
+    names = names if len(set(names)) == len(names) else [str(folder) for folder in folders]
+    return [read.printable(name) for name in names]
 
 
 def _draw(tasks: Sequence[Sequence[Group]], console: rich.console.Console) -> list[page.Section]:

@@ -208,6 +208,8 @@ def _training_axes(figure: "Figure", axes: "Axes", title: str) -> None:
     axes.set_title(title)
     axes.set_xlabel("environment steps of a seed")
     axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
+    # A power of ten above the axis would push the title out of the picture.
+    axes.yaxis.set_major_formatter("{x:g}")
     figure.legend(loc="lower left")
 
 

@@ -1,9 +1,14 @@
 """Run folders as a report needs them. What is missing or damaged becomes a note; nothing here ends a report."""
 
+import array
+import collections
 import dataclasses
 import json
+import math
+import os
 import pathlib
-from collections.abc import Callable, Mapping
+import stat
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,8 +26,13 @@ CURVES = (
     "estimate/right",
     "estimate/jensen_gap",
 )
+# Bytes of a file that is read, by how it ends; those of real runs are far smaller.
+_LARGEST = {".json": 1 << 20, ".jsonl": 1 << 32, ".npz": 1 << 32}
+# So many names are written out in a note.
+_MOST_NAMES = 3
 UNCERTAINTY = {"query/cv_picked": "picked", "query/cv_pool": "all"}
 STAGE = "stage/"
+_WANTED = {"iteration", "steps", *CURVES, *UNCERTAINTY}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +45,8 @@ class Lane:
       swept: the part of the lane's name that is not its seed.
       settings: dotted path -> value, with what the lane sweeps.
       limit: the hidden threshold of the summed cost.
-      rows: name -> [I], a number for each iteration, NaN where there is none; "steps" always.
-      episodes: name -> [N], raw episodes of the evaluation; empty without one.
+      rows: name -> [I], a number for each iteration, NaN where there is none; "iteration" and "steps" always.
+      episodes: name -> [N], raw episodes of the closing evaluation, with 1 or 0 for "accepted"; empty without one.
       diagnosis: what its saved credits say, if there are any.
     """
 
@@ -61,7 +71,8 @@ def read(folder: pathlib.Path, run: str) -> tuple[list[Lane], list[str]]:
     try:
         tree = _config(folder, notes.append)
         rows = _rows(folder / "metrics.jsonl", notes.append)
-        episodes = _evaluation(folder / "evaluation.npz", notes.append)
+        evaluation = _evaluation(folder, notes.append)
+        episodes = evaluation.episodes
         diagnoses = _diagnostics(folder / "diagnostics.npz", notes.append)
         names = list(dict.fromkeys([*rows, *episodes]))
         if not names:
@@ -71,21 +82,49 @@ def read(folder: pathlib.Path, run: str) -> tuple[list[Lane], list[str]]:
         ]
     except errors.UserError as error:
         return [], [*notes, str(error)]
-    _check_progress(rows, _planned(tree), notes.append)
-    without = [name for name in names if episodes and name not in episodes]
-    if without:
-        notes.append(f"no evaluation of {', '.join(without)}")
+    _check_progress(
+        {name: columns for name, columns in rows.items() if name not in evaluation.diverged},
+        _planned(tree),
+        notes.append,
+    )
+    _check_evaluation(evaluation, rows, tree, notes.append)
+    _check_others(folder / "evaluations", notes.append)
     return lanes, notes
+
+
+def printable(text: str) -> str:
+    """Text without what is no letter: line ends, codes for terminals, bytes that were no text."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+
+
+def _is_there(path: pathlib.Path) -> bool:
+    """Whether a file can be read. Refuses what is not a file, which might never end, and what is too large."""
+    try:
+        found = path.stat()
+    except OSError:
+        # A link that leads nowhere, or in a circle, is there and is no file.
+        if not os.path.lexists(path):
+            return False
+        raise errors.UserError(f"{path.name} cannot be reached") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise errors.UserError(f"{path.name} is not a file")
+    if found.st_size > _LARGEST[path.suffix]:
+        raise errors.UserError(f"{path.name} is larger than {_LARGEST[path.suffix] >> 20} MB")
+    return True
 
 
 def _config(folder: pathlib.Path, note: Callable[[str], None]) -> dict[str, Any]:
     """Dotted path -> value. Not through `Config`, so that folders of other versions can be read."""
-    if not folder.is_dir():
-        raise errors.UserError("not a folder" if folder.exists() else "does not exist")
+    if not os.path.isdir(folder):
+        raise errors.UserError("not a folder" if os.path.lexists(folder) else "does not exist")
+    try:
+        there = _is_there(folder / "config.json")
+    except errors.UserError as error:
+        raise errors.UserError(f"not shown, {error}") from None
+    if not there:
+        raise errors.UserError("not a run folder, it has no config.json")
     try:
         tree = _flatten(config_lib.updated(json.loads((folder / "config.json").read_text(encoding="utf-8"))))
-    except FileNotFoundError:
-        raise errors.UserError("not a run folder, it has no config.json") from None
     except (OSError, ValueError, AttributeError, RecursionError):
         raise errors.UserError("not shown, its config.json is damaged") from None
     if not isinstance(tree.get("task"), str):
@@ -99,7 +138,11 @@ def _config(folder: pathlib.Path, note: Callable[[str], None]) -> dict[str, Any]
 def _flatten(tree: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in tree.items():
-        flat |= _flatten(value, f"{path}{name}.") if isinstance(value, dict) else {path + name: value}
+        own = path + printable(name)
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{own}.")
+        else:
+            flat[own] = printable(value) if isinstance(value, str) else value
     return flat
 
 
@@ -123,107 +166,155 @@ def _lane(
         limit = float(settings["constraint.cost_limit"])
     except (KeyError, TypeError, ValueError):
         raise errors.UserError("not shown, its config.json has no cost limit") from None
+    if episodes and "accepted" not in episodes:
+        episodes = {**episodes, "accepted": episodes["cost"] <= limit}
     return Lane(run, str(tree["task"]), source, seed, swept, settings, limit, rows, episodes, diagnosis)
 
 
 def _rows(path: pathlib.Path, note: Callable[[str], None]) -> dict[str, dict[str, np.ndarray]]:
     """Lane -> name -> [I]."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    wanted: dict[str, bool] = {}
-    count = 0
     try:
-        for row in metrics.read(path):
-            own = found.setdefault(str(row["lane"]), [])
-            for name in row:
-                if name not in wanted:
-                    wanted[name] = name in ("steps", *CURVES, *UNCERTAINTY) or name.startswith(STAGE)
-            own.append({name: row[name] for name in row if wanted[name]})
-            count += 1
-        if _line_count(path) > count:
-            note(f"line {count + 1} of metrics.jsonl is cut short, curves end there")
-        elif not count:
-            note("metrics.jsonl is empty, so no curves")
-        return {lane: _columns(rows) for lane, rows in found.items()}
-    except FileNotFoundError:
-        note("no metrics.jsonl, so no curves")
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        note("metrics.jsonl is damaged, so no curves")
-    return {}
-
-
-def _columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: np.asarray([row.get(name) for row in rows], dtype=float) for name in names}
-    if not np.isfinite(columns["steps"]).all():
-        raise ValueError("rows without steps")
-    return columns
-
-
-def _line_count(path: pathlib.Path) -> int:
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
-
-
-def _evaluation(path: pathlib.Path, note: Callable[[str], None]) -> dict[str, dict[str, np.ndarray]]:
-    """Lane -> name -> [N]."""
-    if not path.exists():
-        note("no evaluation.npz, so not in the tables")
+        if not _is_there(path):
+            note(f"no {path.name}, so no curves")
+            return {}
+        found = _columns(metrics.read(path, note))
+    except OSError:
+        note(f"{path.name} cannot be read, so no curves")
         return {}
-    try:
-        given = _arrays(path, ("return", "cost", "length"))
-        shape = (len(given["lanes"]), given["cost"].size // max(1, len(given["lanes"])))
-        names = ("return", "cost", "length")
-        if not given["cost"].size or any(given[name].shape != shape for name in names):
-            raise errors.UserError("holds arrays of other shapes than [lanes, episodes]")
-        if not all(np.isfinite(given[name]).all() for name in names):
-            raise errors.UserError("holds episodes that are not finite")
     except errors.UserError as error:
-        note(f"evaluation.npz {error}, so not in the tables")
+        note(f"{error}, so no curves")
         return {}
-    return {str(lane): {name: given[name][row] for name in names} for row, lane in enumerate(given["lanes"])}
+    if not found:
+        note(f"{path.name} has no rows, so no curves")
+    return found
+
+
+def _columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, np.ndarray]]:
+    """Lane -> name -> [I]. Numbers go into arrays row by row: Python's objects would take many times the memory."""
+    found: dict[str, dict[str, array.array]] = {}
+    count: collections.Counter[str] = collections.Counter()
+    for row in rows:
+        lane = printable(row["lane"])
+        own = found.setdefault(lane, {})
+        for name, value in row.items():
+            if name in _WANTED or name.startswith(STAGE):
+                column = own.setdefault(name, array.array("d"))
+                _fill(column, count[lane])
+                column.append(math.nan if value is None else value)
+        count[lane] += 1
+    for lane, own in found.items():
+        for column in own.values():
+            _fill(column, count[lane])
+    return {lane: {name: np.asarray(column) for name, column in own.items()} for lane, own in found.items()}
+
+
+def _fill(column: array.array, length: int) -> None:
+    """Not a number for the rows that have no value."""
+    column.extend([math.nan] * (length - len(column)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Evaluation:
+    """The closing evaluation of a run.
+
+    Attributes:
+      episodes: lane -> name -> [N]: return, cost, length and, but for older files, accepted.
+      iteration: how many iterations were finished, if that is known.
+      diverged: lane -> the iteration in which it became non-finite, for those that did.
+    """
+
+    episodes: Mapping[str, Mapping[str, np.ndarray]] = dataclasses.field(default_factory=dict)
+    iteration: int | None = None
+    diverged: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+def _evaluation(folder: pathlib.Path, note: Callable[[str], None]) -> _Evaluation:
+    path = folder / "evaluation.npz"
+    try:
+        if not _is_there(path):
+            note("no evaluation.npz, so not in the tables")
+            return _Evaluation()
+        given = _arrays(path, ("return", "cost", "length"), optional=("accepted",))
+        names = [name for name in ("return", "cost", "length", "accepted") if name in given]
+        lanes = [printable(str(lane)) for lane in given["lanes"]]
+        shape = (len(lanes), given["cost"].size // max(1, len(lanes)))
+        if not given["cost"].size or any(given[name].shape != shape for name in names):
+            raise errors.UserError("evaluation.npz holds arrays of other shapes than [lanes, episodes]")
+        if not all(np.isfinite(given[name]).all() for name in names):
+            raise errors.UserError("evaluation.npz holds episodes that are not finite")
+        if "accepted" in given and not np.isin(given["accepted"], (0, 1)).all():
+            raise errors.UserError("evaluation.npz holds labels other than 0 and 1")
+        iteration = _whole(given.get("iteration", np.asarray(_saved_iteration(folder))), ())
+        diverged = _whole(given.get("diverged", np.full(len(lanes), -1)), (len(lanes),))
+    except errors.UserError as error:
+        note(f"{error}, so not in the tables")
+        return _Evaluation()
+    return _Evaluation(
+        {lane: {name: given[name][row] for name in names} for row, lane in enumerate(lanes)},
+        None if iteration < 0 else int(iteration),
+        {lane: int(end) for lane, end in zip(lanes, diverged, strict=True) if end >= 0},
+    )
+
+
+def _whole(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Iterations of an evaluation; below 0 where there is none."""
+    if values.shape != shape or values.dtype.kind not in "iu":
+        raise errors.UserError("evaluation.npz holds iterations that are no whole numbers")
+    return values
+
+
+def _saved_iteration(folder: pathlib.Path) -> int:
+    """The iteration as evaluation.json has it, where older versions wrote it; -1 if it has none."""
+    try:
+        if _is_there(folder / "evaluation.json"):
+            found = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+            return min(max(int(found["iteration"]), -1), 2**31)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, errors.UserError):
+        pass
+    return -1
 
 
 def _diagnostics(path: pathlib.Path, note: Callable[[str], None]) -> dict[str, credits.Diagnosis]:
     """Lane -> what its credits say."""
-    if not path.exists():
-        return {}
     try:
+        if not _is_there(path):
+            return {}
         given = _arrays(path, ("accepted", "cost", "limit"))
         if "credit" not in given:
             # Such is the file of a run with the true cost.
             return {}
         cost, credit, accepted = given["cost"], given["credit"], given["accepted"]
         if cost.ndim != 3 or credit.shape != cost.shape or accepted.shape != cost.shape[:2] or not cost.size:
-            raise errors.UserError("holds arrays of other shapes than [lanes, episodes, steps]")
+            raise errors.UserError("diagnostics.npz holds arrays of other shapes than [lanes, episodes, steps]")
         if len(given["lanes"]) != len(cost) or given["limit"].shape not in ((), (len(cost),)):
-            raise errors.UserError("holds another number of lanes than names of them")
+            raise errors.UserError("diagnostics.npz holds another number of lanes than names of them")
         if (credit < 0).any() or (np.isfinite(cost) != np.isfinite(credit)).any():
-            raise errors.UserError("holds credits below 0 or not finite")
+            raise errors.UserError("diagnostics.npz holds credits below 0 or not finite")
         if not all(np.isfinite(values).all() for values in (cost[:, :, 0], accepted, given["limit"])):
-            raise errors.UserError("holds costs or labels that are not finite")
+            raise errors.UserError("diagnostics.npz holds costs or labels that are not finite")
     except errors.UserError as error:
-        note(f"diagnostics.npz {error}, so no pictures of credits")
+        note(f"{error}, so no pictures of credits")
         return {}
     limits = np.broadcast_to(given["limit"], len(cost))
     return {
-        str(lane): credits.diagnose(cost[row], credit[row], accepted[row], float(limits[row]))
+        printable(str(lane)): credits.diagnose(cost[row], credit[row], accepted[row], float(limits[row]))
         for row, lane in enumerate(given["lanes"])
     }
 
 
-def _arrays(path: pathlib.Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """All arrays of a file; those of `names` hold numbers, and lanes is a list of names."""
+def _arrays(path: pathlib.Path, names: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    """All arrays of a file; those of `names` and `optional` hold numbers, and lanes is a list of names."""
     try:
         given = arrays.read(path, "run")
     except errors.UserError:
-        raise errors.UserError("cannot be read") from None
-    for name in (*names, "lanes"):
+        raise errors.UserError(f"{path.name} cannot be read") from None
+    for name in (*names, "lanes", *(name for name in optional if name in given)):
         if name not in given:
-            raise errors.UserError(f"holds no array {name!r}")
+            raise errors.UserError(f"{path.name} holds no array {name!r}")
         if given[name].dtype.kind not in ("U" if name == "lanes" else "fiub"):
-            raise errors.UserError(f"holds an array {name!r} of {given[name].dtype.name}")
+            raise errors.UserError(f"{path.name} holds an array {name!r} of {given[name].dtype.name}")
     if given["lanes"].ndim != 1:
-        raise errors.UserError("holds no list of lanes")
+        raise errors.UserError(f"{path.name} holds no list of lanes")
     return given
 
 
@@ -247,3 +338,41 @@ def _check_progress(
         note(f"seeds of unequal length, {fewest} to {most}{whole} iterations; curves are of those that are left")
     elif planned and most < planned:
         note(f"not finished, {most}{whole} iterations")
+
+
+def _check_evaluation(
+    evaluation: _Evaluation,
+    rows: Mapping[str, Mapping[str, np.ndarray]],
+    tree: Mapping[str, Any],
+    note: Callable[[str], None],
+) -> None:
+    """Says of which state the results are, and of what they are not."""
+    episodes = evaluation.episodes
+    for lane, iteration in evaluation.diverged.items():
+        note(f"{lane} became non-finite in iteration {iteration} and is shown, and counted, as it was before")
+    without = [name for name in rows if episodes and name not in episodes]
+    if without:
+        note(f"no evaluation of {', '.join(without)}")
+    going = [columns["iteration"] for name, columns in rows.items() if name not in evaluation.diverged]
+    last = max((int(iterations.max()) + 1 for iterations in going), default=None)
+    if evaluation.iteration is not None and last is not None and evaluation.iteration != last:
+        note(f"evaluated after {evaluation.iteration} iterations, though there are rows of {last}")
+    if tree.get("labels.early_end") == "violating" and any("accepted" not in own for own in episodes.values()):
+        lengths = np.concatenate([own["length"] for own in episodes.values()])
+        early = int((lengths < lengths.max()).sum())
+        if early:
+            note(
+                "evaluation.npz is of an older version, episodes count as accepted by their cost alone, though "
+                f"{early} of {lengths.size} ended early"
+            )
+
+
+def _check_others(folder: pathlib.Path, note: Callable[[str], None]) -> None:
+    """Evaluations of single seeds, other iterations or fewer episodes are no results of the run."""
+    try:
+        names = sorted({printable(path.stem) for path in folder.iterdir() if path.suffix == ".npz"})
+    except OSError:
+        return
+    if names:
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        note(f"the tables leave out other evaluations: {', '.join(names[:_MOST_NAMES])}{more}")

@@ -20,7 +20,14 @@ _LATEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
 }
+# What Markdown takes for more than letters: HTML, code, columns, emphasis, headings, links, names of letters.
+_MARKDOWN = re.compile(r"([\\|*<>`~#]|(?<!\w)_|_(?!\w)|\](?=\()|&(?=#?\w+;))")
+# With these a spreadsheet begins a formula.
+_FORMULA = ("=", "+", "-", "@")
 _ROWS = ("return", "cost", "labelled", "accepted")
 
 
@@ -204,18 +211,19 @@ def _estimate(estimate: Estimate, digits: int) -> Cell:
 
 def markdown(table: Table) -> str:
     """A pipe table under its heading."""
-    lines = [[_markdown(name) for name in table.head], ["---"] * len(table.head)]
+    lines = [[escaped_markdown(name) for name in table.head], ["---"] * len(table.head)]
     lines += [[_markdown_cell(cell) for cell in row] for row in table.rows]
-    return f"## {table.title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return f"## {escaped_markdown(table.title)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _markdown_cell(cell: Cell) -> str:
-    text = _markdown(cell.text)
+    text = escaped_markdown(cell.text)
     return (f"**{text}**" if cell.bold else text) + (f" {BEST}" if cell.best else "")
 
 
-def _markdown(text: str) -> str:
-    return re.sub(r"([\\|*<>`])", r"\\\1", " ".join(text.split()))
+def escaped_markdown(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
 
 
 def latex(table: Table) -> str:
@@ -224,9 +232,11 @@ def latex(table: Table) -> str:
     for place, row in enumerate(table.rows):
         if place and row[0].text:
             body.append(r"\midrule")
-        body.append(f"{' & '.join(_latex_cell(cell) for cell in row)} \\\\")
+        # After a line's end, a bracket or a star would be taken for a part of it.
+        guard = "{}" if row[0].text.startswith(("[", "*")) else ""
+        body.append(f"{guard}{' & '.join(_latex_cell(cell) for cell in row)} \\\\")
     return "\n".join([
-        f"% {table.title}", f"\\begin{{tabular}}{{{'l' * len(table.head)}}}", r"\toprule",
+        f"% {_latex(table.title)}", f"\\begin{{tabular}}{{{'l' * len(table.head)}}}", r"\toprule",
         f"{' & '.join(_latex(name) for name in table.head)} \\\\", r"\midrule", *body, r"\bottomrule",
         r"\end{tabular}", "",
     ])  # fmt: skip
@@ -239,7 +249,7 @@ def _latex_cell(cell: Cell) -> str:
 
 
 def _latex(text: str) -> str:
-    return "".join(_LATEX.get(sign, sign) for sign in text)
+    return "".join(_LATEX.get(sign, sign) for sign in " ".join(text.split()))
 
 
 def page(table: Table) -> str:
@@ -313,4 +323,6 @@ def _csv_value(value: object) -> object:
         return str(value).lower()
     if isinstance(value, float):
         return "" if math.isnan(value) else repr(float(value))
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
     return value
