@@ -1,4 +1,4 @@
-"""SafetyAntRun-v0 with the paper's settings."""
+"""SafetyAntRun-v0 with the paper's sizes and steps."""
 
 from traces_jax import config
 

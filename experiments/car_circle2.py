@@ -1,4 +1,4 @@
-"""SafetyCarCircle2-v0 with the paper's settings."""
+"""SafetyCarCircle2-v0 with the paper's sizes and steps."""
 
 from traces_jax import config
 

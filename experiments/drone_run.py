@@ -1,4 +1,4 @@
-"""SafetyDroneRun-v0 with the paper's settings."""
+"""SafetyDroneRun-v0 with the paper's sizes and steps."""
 
 from traces_jax import config
 

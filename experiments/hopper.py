@@ -1,4 +1,4 @@
-"""SafetyHopperVelocity-v1 with the paper's settings."""
+"""SafetyHopperVelocity-v1 with the paper's sizes and steps."""
 
 from traces_jax import config
 

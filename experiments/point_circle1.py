@@ -1,4 +1,4 @@
-"""SafetyPointCircle1-v0 with the paper's settings."""
+"""SafetyPointCircle1-v0 with the paper's sizes and steps."""
 
 from traces_jax import config
 

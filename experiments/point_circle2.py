@@ -1,4 +1,4 @@
-"""SafetyPointCircle2-v0 with the paper's settings."""
+"""SafetyPointCircle2-v0 with the paper's sizes and steps."""
 
 from traces_jax import config
 

@@ -1,4 +1,4 @@
-"""SafetyWalker2dVelocity-v1 with the paper's settings."""
+"""SafetyWalker2dVelocity-v1 with the paper's sizes and steps."""
 
 from traces_jax import config
 

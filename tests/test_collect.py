@@ -287,6 +287,7 @@ def test_a_policy_that_diverges_leaves_no_file(tmp_path):
         ({"episodes": "0"}, "--episodes=0 is not right: it must be at least 1."),
         ({"out": "nowhere/data.hdf5"}, "--out=nowhere/data.hdf5 cannot be written: folder 'nowhere' does not exist."),
         ({"out": "/proc/data.hdf5"}, "--out=/proc/data.hdf5 cannot be written: No such file or directory."),
+        ({"out": "."}, "--out=. cannot be written: it is a folder."),
         ({"config.collect.steps": "7"}, "collect.steps=7 does not divide into iterations of 20000 steps"),
     ],
     ids=str,
@@ -302,3 +303,18 @@ def test_bad_command_lines_say_one_sentence_and_leave_nothing(arguments, sentenc
     assert result.stderr.startswith(f"traces_jax.collect: {sentence}")
     assert len(result.stderr.strip().splitlines()) == 1 and not result.stdout
     assert not any(tmp_path.iterdir())
+
+
+def test_a_file_is_replaced_only_when_asked(tmp_path, environment):
+    """What is replaced took long to make. With --overwrite the next sentence comes."""
+    out = tmp_path / "data.hdf5"
+    out.write_text("hours of work")
+    command = [sys.executable, "-m", "traces_jax.collect", "--config", str(ROOT / "experiments/hopper.py"),
+               f"--out={out}", "--config.collect.steps=7"]  # fmt: skip
+    said = [
+        subprocess.run([*command, *more], env=environment, cwd=ROOT, capture_output=True, text=True).stderr
+        for more in ([], ["--overwrite"])
+    ]
+    assert said[0] == f"traces_jax.collect: --out={out} exists; choose another, or replace it with --overwrite.\n"
+    assert "collect.steps=7 does not divide" in said[1]
+    assert out.read_text() == "hours of work"

@@ -9,11 +9,15 @@ import typing
 
 import jax
 import pytest
+from absl import flags
 from helpers import make_config, other_value
+from ml_collections import config_flags
 
+from benchmarks import fuzz_config
 from traces_jax import config as config_lib
 from traces_jax import parallel, presets, tasks
 from traces_jax.config import Config, ConfigError
+from traces_jax.host import arguments, experiment
 
 EXPERIMENTS = sorted((pathlib.Path(__file__).parents[1] / "experiments").glob("*.py"))
 
@@ -408,3 +412,161 @@ def test_one_threshold_has_one_name(source, limit):
     assert [lane.config.constraint.cost_limit for lane in config_lib.lanes(found)] == [1.0, 2.0]
     with pytest.raises(config_lib.ConfigError, match=r"'labels.limit' does not exist; it is called 'constraint.cost_l"):
         config_lib.make(labels={"limit": 50.0})
+
+
+# --- Whatever JSON can hold -----------------------------------------------------------------------------------------
+
+
+def nest(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "tree", [[], [{}], 3, 1.5, None, "text", True, nest(100_000)], ids=lambda tree: str(type(tree))
+)
+@pytest.mark.parametrize("read", [config_lib.from_dict, config_lib.from_saved])
+def test_settings_are_a_group_of_fields(tree, read):
+    with pytest.raises(ConfigError, match=r"the settings are .*; a group of fields would be right"):
+        read(tree)
+
+
+@pytest.mark.parametrize(
+    "tree, expected",
+    [
+        ({"estimator": {"decoder": ()}}, "decoder=() is not right: it must be a tuple of one or more whole numbers"),
+        ({"query": {"fraction": 5e-324}}, "query.fraction=5e-324 is not right: it must be a number from 1e-6 to 1."),
+        ({"query": {"batch": 2**31}}, "query.batch=2147483648 is not right: it must be at most 2147483647."),
+        ({"query": {"budget": 2**31}}, "it must be at most 2147483647."),
+        ({"refit": {"store": 10**30}}, "it must be at most 2147483647."),
+        ({"lagrange": {"window": 10**30}}, "it must be at most 2147483647."),
+        ({"ppo": {"passes": 2**31}}, "it must be at most 2147483647."),
+        ({"steps": 10**30}, f"it must be at most {2**62}."),
+        (
+            {"steps": 10 * 2**31, "environment": {"count": 1, "steps": 5}, "ppo": {"minibatch": 5}},
+            "steps=21474836480 is not right: these are 4294967296 iterations; 10737418235, or more steps in an",
+        ),
+        ({"seeds": 100_000_000}, "seeds=100000000 is not right: it must be at most 4096."),
+        ({"seeds": 4096, "sweep": "ppo.clip=0.1,0.2"}, "these are 8192 lanes; at most 4096 would be right."),
+        ({"sweep": "ppo.clip=" + "1," * 5000}, "it gives ppo.clip 5001 values; at most 4096 would be right."),
+        ({"policy": {"hidden": [8] * 65}}, "it must have at most 64 numbers."),
+        (
+            {"policy": {"hidden": [2**21]}},
+            "policy.hidden=(2097152,) is not right: each number must be at most 1048576.",
+        ),
+        ({"ppo": {"clip": 10**400}}, "it must be a number above 0."),
+        ({"ppo": {"clip": 10**5000}}, "ppo.clip=a int too large to show is not right"),
+        ({"ppo": {"clip": nest(100_000)}}, "ppo.clip=a list too large to show is not right"),
+        ({"ppo": {"clip": "x" * 10_000}}, "... (10002 characters) is not right"),
+        ({"x" * 10_000: 1}, "does not exist"),
+        ({"ppo": {3: 1}}, "field 'ppo.3' does not exist"),
+        ({"collect": {"limits": (10**400,)}}, "each number must be at most 1000000000.0."),
+        # What is traced becomes a float32.
+        (
+            {"ppo": {"actor_lr": 1e300}},
+            "actor_lr=1e+300 is not right: as a float32 it is inf; it must be a number above 0.",
+        ),
+        (
+            {"ppo": {"actor_lr": 1e-300}},
+            "actor_lr=1e-300 is not right: as a float32 it is 0.0; it must be a number above 0.",
+        ),
+        ({"constraint": {"d": 0.99999999999}}, "as a float32 it is 1.0; it must be a number above 0 and below 1."),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, str) else "",
+)
+def test_numbers_beyond_all_reason_get_a_sentence(tree, expected):
+    said = sentence(tree)
+    assert expected in said and len(said) < 2000
+
+
+def test_the_nearest_divisor_of_a_huge_number_is_found_or_let_be():
+    """Numbers of iterations and samples may have 19 digits."""
+    assert config_lib._nearest_divisor(20_000, 30) == 32
+    assert config_lib._nearest_divisor(500, 7) == 5
+    assert config_lib._nearest_divisor(6, 100) == 6
+    prime = 2**61 - 1
+    assert config_lib._nearest_divisor(prime, 10**12) == 1
+    assert config_lib._nearest_divisor(prime, 50) == 1
+
+
+def test_fuzzed_trees_are_refused_in_a_sentence_or_built():
+    """The same with ten thousand of them: benchmarks/fuzz_config.py."""
+    report = fuzz_config.examine(fuzz_config.trees(300, seed=1))
+    assert not [outcome for outcome in report.wrong if outcome.startswith("crashed")]
+    assert min(report.outcomes["built"], report.outcomes["refused"]) > 50
+
+
+# --- Settings without effect ---------------------------------------------------------------------------------------
+
+
+def test_a_sweep_over_what_has_no_effect_is_refused():
+    said = sentence({"method": {"source": "oracle"}, "sweep": "constraint.d=0.5,0.9"})
+    assert said == (
+        "sweep of constraint.d is not right: all lanes would be equal, method.source=oracle is given the true cost."
+    )
+    assert len(config_lib.lanes(config_lib.from_dict({"sweep": "constraint.d=0.5,0.9"}))) == 2
+    # Runs of earlier versions can still be read.
+    config_lib.from_saved({"method": {"source": "oracle"}, "sweep": "constraint.d=0.5,0.9"})
+
+
+@pytest.mark.parametrize("source", ["oracle", "traces"])
+def test_what_shapes_every_run_is_never_without_effect(source):
+    idle = config_lib.without_effect(make_config(method={"source": source}))
+    assert not [path for path in idle if path.startswith(("ppo.", "lagrange.", "policy.", "environment.", "run."))]
+    assert ("estimator.clamp" in idle) == (source == "oracle") == ("constraint.form" in idle)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["--config.method.source=oracle", "--config.query.batch=3", "--config.ppo.clip=0.1"],
+         ["query.batch, labels.interval (method.source=oracle is given the true cost)"]),
+        (["--config.collect.steps=10000"], ["collect.steps (it is for traces_jax.collect)"]),
+        (["--config.query.batch=3"], []),
+    ],
+)  # fmt: skip
+def test_settings_without_effect_are_named(given, expected, monkeypatch):
+    """The interval of BallRun's labels is set in its file."""
+    own_flags = flags.FlagValues()
+    argv = ["train", "--config", str(EXPERIMENTS[0].parent / "ball_run.py"), *given]
+    flag = config_flags.DEFINE_config_file("config", None, "", flag_values=own_flags, sys_argv=argv)
+    own_flags(argv)
+    monkeypatch.setattr(flags, "FLAGS", own_flags)
+    notes = []
+    experiment.note_idle(flag, experiment.read(flag), notes.append)
+    assert notes == [f"note: without effect in this run: {idle}" for idle in expected]
+
+
+# --- The command line ----------------------------------------------------------------------------------------------
+
+
+def test_whole_numbers_may_have_an_exponent():
+    argv = ["train", "--config.steps=1e5", "--config.seeds", "2.0", "--config.ppo.clip=1e-1", "--config.query.budget=7"]
+    assert arguments.readable(argv) == [
+        "train", "--config.steps=100000", "--config.seeds", "2", "--config.ppo.clip=1e-1", "--config.query.budget=7",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("--config.labels.limit=50", "field 'labels.limit' does not exist; it is called 'constraint.cost_limit' now."),
+        ("--config.ppo.clop=1", "field 'ppo.clop' does not exist; did you mean 'ppo.clip'?"),
+        ("--config.steps=1.5", "steps=1.5 is not right: it must be a whole number of at least 1."),
+        ("--config.steps=1e999999999", "steps=1e999999999 is not right: it must be a whole number of at least 1."),
+        ("--config.steps=many", "steps=many is not right: it must be a whole number of at least 1."),
+        ("--config.steps=nan", "steps=nan is not right: it must be a whole number of at least 1."),
+    ],
+)
+def test_what_ml_collections_cannot_say(argument, expected):
+    with pytest.raises(ConfigError) as error:
+        arguments.readable(["train", "--config", "experiments/ant.py", argument])
+    assert str(error.value) == expected
+
+
+def test_a_field_without_its_prefix_is_recognised():
+    assert arguments.hint("seeds") == "did you mean --config.seeds?"
+    assert arguments.hint("ppo.clip") == arguments.hint("clip") == "did you mean --config.ppo.clip?"
+    assert arguments.hint("nothing") == ""

@@ -1,6 +1,5 @@
 """Recorded trajectories: how they are read, what is refused, and that an estimator learns from them."""
 
-import dataclasses
 import json
 import pathlib
 import subprocess
@@ -72,7 +71,7 @@ def write(path: pathlib.Path, arrays, **options) -> pathlib.Path:
 
 def opened(path, config, task=TASK, say=print):
     ends = sources.Traces(task).ends(config)
-    return offline.opened(path, task, config.labels, ends, say)
+    return offline.opened(path, task, config, ends, say)
 
 
 # --- Reading -------------------------------------------------------------------------------------------------------
@@ -429,8 +428,16 @@ def test_pretraining_may_begin_with_another_estimator(tmp_path):
 
 def test_nothing_is_fitted_once_the_target_is_reached(tmp_path):
     config = config_of(pretrain={"target_accuracy": 0.0})
-    host.pretrain(config, write(tmp_path / "a.hdf5", record()), tmp_path / "out")
-    assert json.loads((tmp_path / "out" / "estimator.json").read_text())["steps"] == 0
+    data, out = write(tmp_path / "a.hdf5", record()), tmp_path / "out"
+    host.pretrain(config, data, out)
+    assert json.loads((out / "estimator.json").read_text())["steps"] == 0
+    # It took long to make: it is replaced only when asked.
+    made = (out / "estimator.npz").read_bytes()
+    with pytest.raises(errors.UserError, match=r"out exists; choose another, or replace it with --overwrite\."):
+        host.pretrain(config_of(seed=1), data, out)
+    assert (out / "estimator.npz").read_bytes() == made
+    host.pretrain(config_of(seed=1, pretrain={"target_accuracy": 0.0}), data, out, overwrite=True)
+    assert (out / "estimator.npz").read_bytes() != made
 
 
 def test_a_loss_that_explodes_is_one_sentence(tmp_path, monkeypatch):
@@ -460,17 +467,17 @@ def test_command_line(tmp_path, environment):
     write(tmp_path / "a.hdf5", record())
     write(tmp_path / "bad.hdf5", without("costs")(record()))
 
-    def command(data):
+    def command(data, steps=20, out=("--out", "out")):
         settings = [
             "task=ProbeBudget",
             "constraint.cost_limit=3",
             "labels.interval=2",
-            "pretrain.steps=20",
+            f"pretrain.steps={steps}",
             "pretrain.every=10",
         ]
         program = [
             sys.executable, "-m", "traces_jax.pretrain", "--config", str(ROOT / "experiments/hopper.py"), "--data",
-            data, "--out", "out", *(f"--config.{setting}" for setting in settings),
+            data, *out, *(f"--config.{setting}" for setting in settings),
         ]  # fmt: skip
         return subprocess.run(program, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True)
 
@@ -482,4 +489,10 @@ def test_command_line(tmp_path, environment):
     done = command("a.hdf5")
     assert done.returncode == 0, done.stderr
     assert "estimator: out" in done.stdout and "step 20/20  loss" in done.stdout
-    assert dataclasses.asdict(prior.read(tmp_path / "out", None, print).config)["constraint"]["cost_limit"] == 3.0
+    assert prior.read(tmp_path / "out", None, print).config.constraint.cost_limit == 3.0
+    # Who only looks makes nothing.
+    there = sorted(tmp_path.rglob("*"))
+    looked = command("a.hdf5", steps=0, out=())
+    assert looked.returncode == 0, looked.stderr
+    assert "held-out trajectories after 0 steps" in looked.stdout and sorted(tmp_path.rglob("*")) == there
+    assert "--out is missing" in command("a.hdf5", out=()).stderr

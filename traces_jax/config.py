@@ -55,14 +55,8 @@ def static(default: Any, right: str, check: Callable[[Any], bool], most: float |
 
 
 def traced(default: float, right: str, check: Callable[[float], bool]) -> Any:
-    """A number inside the program; may differ from lane to lane. It is checked as the float32 that it becomes."""
-
-    def check_single(value: float) -> bool:
-        with np.errstate(over="ignore"):
-            single = float(np.float32(value))
-        return math.isfinite(single) and check(single)
-
-    return _field(default, right, check_single, is_traced=True)
+    """A finite number inside the program; may differ from lane to lane."""
+    return _field(default, right, lambda value: math.isfinite(value) and check(value), is_traced=True)
 
 
 def choice(default: str, *names: str) -> Any:
@@ -656,6 +650,13 @@ def _check(field: dataclasses.Field, value: Any, path: str) -> Any:
         raise unknown("task", value, list(tasks.NAMES))
     if not field.metadata["check"](value):
         raise wrong
+    if field.metadata["traced"]:
+        with np.errstate(over="ignore"):
+            single = float(np.float32(value))
+        if not field.metadata["check"](single):
+            raise ConfigError(
+                f"{path}={value} is not right: as a float32 it is {single}; it must be {field.metadata['right']}."
+            )
     most = field.metadata["most"]
     if isinstance(value, tuple) and len(value) > _MOST_NUMBERS:
         raise ConfigError(f"{path}={show(value)} is not right: it must have at most {_MOST_NUMBERS} numbers.")

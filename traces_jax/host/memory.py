@@ -175,7 +175,11 @@ def _estimator_parts(config: Config, task: Task, steps: int) -> list[Part]:
         Part("updates of the estimator", _FLOAT * _UPDATED * weights, shape),
         Part("the decoder", decoded, ("estimator.decoder", *asked)),
         Part("trajectories that wait for a query", pool * row, asked, kept=True),
-        Part("a query", pool * of_row * (_QUERIED_FEATURE * features + _QUERIED_UNIT * units), (*asked, *gru)),
+        Part(
+            "the trajectories of a query",
+            pool * of_row * (_QUERIED_FEATURE * features + _QUERIED_UNIT * units),
+            (*asked, *gru),
+        ),
         Part("picked trajectories", schedule.picks * row, ("query.batch", "environment.count")),
         Part("the store", config.refit.store * row, ("refit.store",), kept=True),
         Part("a refit", batch * of_row * fitted_step, refit),
@@ -263,7 +267,7 @@ def _number(path: str, value: Any) -> int:
 def _from_number(path: str, value: Any, number: int) -> Any:
     """The same setting with another number; a tuple is scaled as a whole."""
     if path == _FRACTION:
-        return 1 / number
+        return math.ceil(1e6 / number) / 1e6
     return tuple(max(1, width * number // max(value)) for width in value) if isinstance(value, tuple) else number
 
 
