@@ -113,6 +113,34 @@ def test_iterations_may_be_cut_into_chunks_of_any_length():
     chex.assert_trees_all_equal(*results)
 
 
+@pytest.mark.parametrize("source", ["oracle", "traces"])
+def test_a_lane_that_becomes_non_finite_freezes_alone(source):
+    """A huge rate ruins the second lane at once. The first equals one beside a sound lane, bit for bit."""
+    settings = {
+        "task": "ProbeBudget", "steps": 240, "environment": {"count": 4, "steps": 20}, "ppo": SMALL["ppo"],
+        "policy": {"hidden": (8,)}, "critic": {"hidden": (8,)}, "method": {"source": source},
+        "refit": {"store": 16, "passes": 1},
+    }  # fmt: skip
+    start = on_devices(make_config(**settings, sweep="ppo.actor_lr=1e-4,1e38"), 1).init()
+    learned = lambda state: (state.agent, state.multiplier, state.normalizers, getattr(state.source, "fitted", None))  # noqa: E731
+    before = jax.device_get(lane(learned(start), 1))
+    ruined, rows = finish(on_devices(make_config(**settings, sweep="ppo.actor_lr=1e-4,1e38"), 1), 3)
+    sound, _ = finish(on_devices(make_config(**settings, sweep="ppo.actor_lr=1e-4,2e-4"), 1), 3)
+    np.testing.assert_array_equal(ruined.diverged, [-1, 0])
+    np.testing.assert_array_equal(rows["finite"], [[1], [0]])
+    chex.assert_trees_all_equal(lane(learned(ruined), 1), before)
+    chex.assert_trees_all_equal(lane(ruined, 0), lane(sound, 0))
+
+
+def test_a_lane_keeps_the_iteration_in_which_it_became_non_finite():
+    program = on_devices(make_config(**SMALL), 1)
+    state, _ = program.chunk(program.init(), 0, 1)
+    poisoned = program.place(state.replace(agent=jax.tree.map(lambda leaf: leaf * np.nan, jax.device_get(state.agent))))
+    state, rows = program.chunk(poisoned, 1, 2)
+    np.testing.assert_array_equal(state.diverged, [1])
+    np.testing.assert_array_equal(rows["finite"], [[0, 0]])
+
+
 def test_grid_uses_what_divides():
     devices = jax.devices()
     assert dict(parallel.grid(1, 20, devices).mesh.shape) == {"lane": 1, "environment": 2}

@@ -64,14 +64,17 @@ def mean_of(values: jax.Array, where: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(where, values, 0.0)) / jnp.sum(where)
 
 
-def summary(truth: Truth, limit: jax.Array | float) -> dict[str, jax.Array]:
-    """Scalars of the episodes that ended in truth [T, B]; means are not a number when none did."""
+def summary(truth: Truth, accepted: jax.Array) -> dict[str, jax.Array]:
+    """Scalars of the episodes that ended in truth [T, B]; means are not a number when none did.
+
+    accepted: [T, B], read where an episode ended.
+    """
     mean = functools.partial(mean_of, where=truth.ended)
     return {
         "episode/return": mean(truth.episode_return),
         "episode/cost": mean(truth.episode_cost),
         "episode/length": mean(truth.episode_length),
-        "episode/accepted": mean((truth.episode_cost <= limit).astype(jnp.float32)),
+        "episode/accepted": mean(accepted.astype(jnp.float32)),
         "episode/count": jnp.sum(truth.ended).astype(jnp.float32),
         "environment/broken": jnp.sum(truth.broken),
     }

@@ -16,6 +16,7 @@ from jax import lax
 
 from traces_jax import distributions, episodes, normalize, rollout, sources
 from traces_jax.config import Config
+from traces_jax.feedback import labels
 from traces_jax.keys import Stream, stream
 from traces_jax.networks import Critic, GaussianActor
 from traces_jax.solvers import advantages, lagrange, ppo
@@ -184,6 +185,7 @@ class Learner:
             state.multiplier,
             verdict.measure,
             verdict.limit,
+            jnp.any(truth.ended),
             lr=config.lagrange.lr,
             maximum=config.lagrange.maximum,
         )
@@ -206,7 +208,7 @@ class Learner:
             lambda new, old: jnp.where(sound, new, old), learned, before
         )
         row = {
-            **episodes.summary(truth, config.constraint.cost_limit),
+            **episodes.summary(truth, self.accepted(config, truth.episode_cost, transitions.terminated)),
             "window/return": window_means["returns"],
             "window/cost": window_means["costs"],
             "constraint/measure": verdict.measure,
@@ -229,6 +231,15 @@ class Learner:
             window=window,
             source=self.source.with_learned(source, fitted),
         ), row
+
+    def accepted(self, config: Config, total_cost: jax.Array, terminated: jax.Array) -> jax.Array:
+        """Which episodes are acceptable, whatever the source of costs. See `labels.accepted`."""
+        return labels.accepted(
+            total_cost,
+            terminated,
+            limit=config.constraint.cost_limit,
+            early_end_violates=config.labels.early_end == "violating",
+        )
 
     def _time(self, value: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The time at which a value was there. What uses the value given back begins after that."""
@@ -307,9 +318,9 @@ class Learner:
         )
         reward = transitions.reward
         if config.normalize.rewards:
-            reward = normalize.apply(normalizers.reward, reward)
+            reward = normalize.scale(normalizers.reward, reward)
         if config.normalize.costs == "always" or (config.normalize.costs == "learned" and self.source.learns):
-            cost = normalize.apply(normalizers.cost, cost)
+            cost = normalize.scale(normalizers.cost, cost)
         observation = self._observe(config, state.normalizers, transitions.observation)
         next_observation = self._observe(config, state.normalizers, transitions.next_observation)
         context = self._context(state.normalizers, observation, transitions.summary)

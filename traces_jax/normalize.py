@@ -47,3 +47,12 @@ def apply(statistics: RunningStatistics, value: jax.Array) -> jax.Array:
     """(value - mean) / std, clipped to +-5; the value itself while nothing was seen."""
     scaled = jnp.clip((value - statistics.mean) / std(statistics), -CLIP, CLIP)
     return jnp.where(statistics.count > 1, scaled, value)
+
+
+def scale(statistics: RunningStatistics, value: jax.Array) -> jax.Array:
+    """value / std, cut at 5 std from the mean, which stays in; the value itself while nothing was seen.
+
+    For what is summed over an episode. Without the mean, every step would be worth a constant less, and where episodes
+    can end early a long life would be rewarded or punished for nothing.
+    """
+    return jnp.where(statistics.count > 1, apply(statistics, value) + statistics.mean / std(statistics), value)

@@ -7,6 +7,18 @@ import numpy as np
 from traces_jax.feedback import trajectories
 
 
+def accepted(
+    total_cost: jax.Array, terminated: jax.Array, *, limit: jax.Array | float, early_end_violates: bool
+) -> jax.Array:
+    """Which trajectories, or prefixes of them, are acceptable: the meaning of the word everywhere. Returns booleans.
+
+    total_cost: [...] summed cost; terminated: [...] 1 where that was the end of a trajectory, for good and before its
+    time, else 0. Such an end may by itself be a violation.
+    """
+    within = total_cost <= limit
+    return within & (terminated == 0) if early_end_violates else within
+
+
 def oracle(
     cost: jax.Array,
     length: jax.Array,
@@ -16,16 +28,14 @@ def oracle(
     ends: np.ndarray,
     early_end_violates: bool,
 ) -> jax.Array:
-    """Labels [N, P] of all prefixes: 1 while the summed cost is at most the limit.
+    """Labels [N, P] of all prefixes: 1 for those that are `accepted`.
 
-    cost: [N, T]; length: [N]; terminated: [N] whether the trajectory ended for good before its time; ends: [P]. An
-    early end may by itself make the whole trajectory violating.
+    cost: [N, T]; length: [N]; terminated: [N] whether the trajectory ended for good before its time; ends: [P].
     """
     total = trajectories.at_prefixes(jnp.cumsum(cost.T, axis=0), length, ends)
-    labels = (total <= limit).astype(jnp.float32)
-    if early_end_violates:
-        labels = labels.at[:, -1].multiply(1.0 - terminated)
-    return labels
+    # The end belongs to the whole, which comes last; prefixes stop before it.
+    at_end = jnp.zeros(total.shape).at[:, -1].set(terminated)
+    return accepted(total, at_end, limit=limit, early_end_violates=early_end_violates).astype(jnp.float32)
 
 
 def flip(labels: jax.Array, key: jax.Array, rate: jax.Array | float) -> jax.Array:

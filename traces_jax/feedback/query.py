@@ -7,10 +7,18 @@ from jax import lax
 from traces_jax.feedback.trajectories import Trajectories
 
 
-def mixed(uncertainty: jax.Array, chance: jax.Array, certain: int) -> jax.Array:
+def due(share: float, count: jax.Array) -> jax.Array:
+    """The whole number nearest to a share of count [], []; halves go up.
+
+    Taken of all that there was so far, not of each part: so a share holds over a run, however small the parts are.
+    """
+    return jnp.floor(share * count + 0.5).astype(jnp.int32)
+
+
+def mixed(uncertainty: jax.Array, chance: jax.Array, certain: jax.Array | int) -> jax.Array:
     """Scores [N] by which `pick` takes the `certain` most uncertain first, then others in random order.
 
-    uncertainty: [N], minus infinity for those that must not be taken; chance: [N] uniform in [0, 1).
+    uncertainty: [N], minus infinity for those that must not be taken; chance: [N] uniform in [0, 1); certain: [].
     """
     place = jnp.argsort(jnp.argsort(-uncertainty))
     score = jnp.where(place < certain, 1.0 + uncertainty.shape[0] - place, chance)

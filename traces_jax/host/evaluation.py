@@ -28,7 +28,7 @@ _CLOSING = "evaluation"
 
 
 def episodes(built: build_lib.Built, state: LearnerState, count: int) -> dict[str, np.ndarray]:
-    """Plays `count` episodes with every lane's mean policy. Returns return, cost, length: [S, count]."""
+    """Plays `count` episodes with every lane's mean policy. Returns return, cost, length, accepted: [S, count]."""
     program = built.program
 
     def one_lane(settings: Config, state: LearnerState) -> dict[str, jax.Array]:
@@ -43,14 +43,18 @@ def first_episodes(learner: Learner, settings: Config, state: LearnerState, coun
     task = learner.task
     starts, resets = (learner.environments.keys(stream(state.key, i, Stream.EVALUATE), count=count) for i in (0, 1))
     quiet = jnp.zeros((task.horizon, starts.shape[0], task.action_size))
-    _, _, truth = rollout.run(task, learner.player(settings, state), learner.start(settings, starts), quiet, resets)
-    truth = learner.environments.gather(truth)
+    _, transitions, truth = rollout.run(
+        task, learner.player(settings, state), learner.start(settings, starts), quiet, resets
+    )
+    terminated, truth = learner.environments.gather((transitions.terminated, truth))
     first = jnp.argmax(truth.ended, axis=0)
     pick = lambda values: jnp.take_along_axis(values, first[None], axis=0)[0, :count]  # noqa: E731
+    accepted = learner.accepted(settings, truth.episode_cost, terminated)
     return {
         "return": pick(truth.episode_return),
         "cost": pick(truth.episode_cost),
         "length": pick(truth.episode_length),
+        "accepted": pick(accepted.astype(jnp.float32)),
     }
 
 
@@ -179,14 +183,14 @@ def credits(
     return credit_lib.clamped_mean(mu, sigma, clamp=settings.estimator.clamp)
 
 
-def summarize(result: dict[str, np.ndarray], lanes: list[str], limits: np.ndarray, settings: list[str]) -> dict:
+def summarize(result: dict[str, np.ndarray], lanes: list[str], settings: list[str]) -> dict:
     """Per lane means, and mean (population std) over the seeds of each setting."""
     per_lane = [
         {
             "lane": name,
             "return": float(result["return"][i].mean()),
             "cost": float(result["cost"][i].mean()),
-            "accepted": float((result["cost"][i] <= limits[i]).mean()),
+            "accepted": float(result["accepted"][i].mean()),
             "length": float(result["length"][i].mean()),
         }
         for i, name in enumerate(lanes)
@@ -256,8 +260,7 @@ def evaluate(
     """
     result = episodes(built, state, count)
     names = [lane.name for lane in built.lanes]
-    limits = np.asarray([lane.config.constraint.cost_limit for lane in built.lanes])
-    summary = summarize(result, names, limits, [name.partition(" ")[2] for name in names])
+    summary = summarize(result, names, [name.partition(" ")[2] for name in names])
     diverged = np.asarray(jax.device_get(state.diverged))
     for row, iteration, end in zip(summary["lanes"], iterations, diverged, strict=True):
         row["iteration"] = int(iteration)

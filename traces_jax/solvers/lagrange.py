@@ -24,15 +24,17 @@ def update(
     state: LagrangeState,
     measure: jax.Array,
     limit: jax.Array | float,
+    fresh: jax.Array | bool,
     *,
     lr: jax.Array | float,
     maximum: jax.Array | float,
 ) -> LagrangeState:
     """One Adam step of ascent on multiplier * (measure - limit), kept between zero and `maximum`.
 
-    A measure that is not a number (no episode has ended yet) changes nothing.
+    fresh: [] whether episodes have ended since the last update. Without any, the measure is an old one that has been
+    reckoned with; it changes nothing, and neither does one that is not a number (no episode has ended yet).
     """
-    known = jnp.isfinite(measure)
+    known = jnp.isfinite(measure) & fresh
     gradient = jnp.where(known, limit - measure, 0.0)
     step, optimizer = optax.scale_by_adam().update(gradient, state.optimizer)
     moved = LagrangeState(multiplier=jnp.clip(state.multiplier - lr * step, 0.0, maximum), optimizer=optimizer)

@@ -5,6 +5,7 @@ pool and opened only for trajectories that are picked.
 """
 
 import dataclasses
+import fractions
 import math
 
 import flax.struct
@@ -35,6 +36,9 @@ class TracesState:
       pool: trajectories since the last query, with the labeler's sealed answers.
       store: labelled trajectories.
       judged: summed costs of the last finished episodes, and the probabilities of being acceptable they stand for.
+      seen: [] trajectories that were ever in the pool.
+      due: [] how many of them were to be labelled by the last query. Fewer are, if they were not worth it or the
+        budget is spent.
       labelled: [] trajectories labelled so far.
       queries: [] single labels so far.
     """
@@ -43,6 +47,8 @@ class TracesState:
     pool: Ring
     store: Ring
     judged: episodes.EpisodeWindow
+    seen: jax.Array
+    due: jax.Array
     labelled: jax.Array
     queries: jax.Array
 
@@ -54,7 +60,7 @@ class Schedule:
     Attributes:
       places: episodes of an iteration for which there is room.
       period: iterations between queries.
-      picks: trajectories in a query.
+      picks: most trajectories in a query.
     """
 
     places: int
@@ -74,13 +80,12 @@ class Traces:
     def schedule(self, config: Config) -> Schedule:
         """From the share of trajectories to be labelled and how many at a time."""
         count = config.environment.count * (config.environment.steps // self._task.horizon)
-        period = math.ceil(config.query.batch / (config.query.fraction * count))
-        return Schedule(
-            # Early ends make room for more episodes. Those beyond twice the usual are dropped, and counted.
-            places=2 * count if self._task.ends_early else count,
-            period=period,
-            picks=math.ceil(config.query.fraction * count * period),
-        )
+        # As it is written: 0.29 of 100 are 29, which the nearest binary number falls short of.
+        share = fractions.Fraction(str(config.query.fraction))
+        period = math.ceil(config.query.batch / (share * count))
+        # Early ends make room for more episodes. Those beyond twice the usual are dropped, and counted.
+        places = 2 * count if self._task.ends_early else count
+        return Schedule(places=places, period=period, picks=math.ceil(share * places * period))
 
     def summary_size(self, config):
         return config.estimator.hidden
@@ -110,13 +115,14 @@ class Traces:
         schedule, ends, horizon = self.schedule(config), self.ends(config), self._task.horizon
         store = trajectories.empty(config.refit.store, horizon, self._features, len(ends))
         if prior is not None and prior.rows is not None:
-            # A ring takes at most as many at once as it has places; the newest come last.
-            store = trajectories.push(store, jax.tree.map(lambda leaf: leaf[-config.refit.store :], prior.rows))
+            store = trajectories.push(store, prior.rows)
         return TracesState(
             fitted=self.fresh(config, key) if prior is None else prior.fitted,
             pool=trajectories.empty(schedule.places * schedule.period, horizon, self._features, len(ends)),
             store=store,
             judged=episodes.init(config.lagrange.window, ("costs", "probabilities")),
+            seen=jnp.zeros((), jnp.int32),
+            due=jnp.zeros((), jnp.int32),
             # Labels that were there before the run are not the run's: they count neither here nor against its budget.
             labelled=jnp.zeros((), jnp.int32),
             queries=jnp.zeros((), jnp.int32),
@@ -145,7 +151,9 @@ class Traces:
         # Log-probability that the episode up to each step is acceptable.
         expected = -episodes.running_sum(credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp), truth.ended)
         cost = self._cost(config, mu, sigma, substream(key, Stream.CREDIT))
-        state = dataclasses.replace(state, pool=trajectories.push(state.pool, fresh_rows))
+        state = dataclasses.replace(
+            state, pool=trajectories.push(state.pool, fresh_rows), seen=state.seen + jnp.sum(fresh_rows.valid)
+        )
 
         def ask(state: TracesState) -> tuple[TracesState, jax.Array, dict[str, jax.Array]]:
             state, row = self._query(config, state, statistics, key)
@@ -157,7 +165,8 @@ class Traces:
             return state, self._cost(config, *new, substream(key, Stream.CREDIT)), row
 
         def wait(state: TracesState) -> tuple[TracesState, jax.Array, dict[str, jax.Array]]:
-            return state, cost, {name: jnp.full((), jnp.nan) for name in QUERY_ROW}
+            row = jax.eval_shape(ask, state)[2]
+            return state, cost, jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), row)
 
         period = self.schedule(config).period
         if period == 1:
@@ -206,13 +215,15 @@ class Traces:
         _, mu, sigma = network.apply(state.fitted.params, refit.time_major(pool.inputs, prepare))
         cv = self._uncertainty(config, mu, sigma, pool.length)
         eligible = pool.valid & (cv >= config.query.min_cv)
+        due = jnp.minimum(query.due(config.query.fraction, state.seen), state.due + schedule.picks)
+        budget = config.query.budget if config.query.budget else np.iinfo(np.int32).max
+        allowed = jnp.minimum(due - state.due, budget - state.labelled)
         score = query.mixed(
             jnp.where(eligible, cv, -jnp.inf),
             jax.random.uniform(substream(key, Stream.QUERY), cv.shape),
-            schedule.picks - self._random_picks(config),
+            allowed - self._random_picks(config, state.due, due),
         )
-        budget = config.query.budget if config.query.budget else np.iinfo(np.int32).max
-        picked, chosen = query.pick(pool, score, schedule.picks, budget - state.labelled)
+        picked, chosen = query.pick(pool, score, schedule.picks, allowed)
         noisy = labels.flip(picked.labels, substream(key, Stream.LABEL), config.labels.noise)
         picked = dataclasses.replace(picked, labels=noisy)
         before = refit.at_prefixes(credit.clamped_mean(mu, sigma, clamp=clamp), pool.length, ends)[chosen]
@@ -258,14 +269,20 @@ class Traces:
             fitted=fitted,
             pool=trajectories.clear(state.pool),
             store=trajectories.push(dataclasses.replace(state.store, written=written), picked),
+            due=due,
             labelled=state.labelled + jnp.sum(picked.valid),
             queries=state.queries + jnp.sum(picked.mask),
         )
         return state, row
 
-    def _random_picks(self, config) -> int:
-        picks = self.schedule(config).picks
-        return picks if config.query.rule == "random" else round(config.query.random_share * picks)
+    def _random_picks(self, config, before: jax.Array, due: jax.Array) -> jax.Array:
+        """How many of the labels that became due between two queries go to trajectories drawn at random, [].
+
+        Not a share of these few, which may be a single one, but what is missing of the share of all labels. That needs
+        no luck: after every query it is within half a pick of what was asked for.
+        """
+        share = 1.0 if config.query.rule == "random" else config.query.random_share
+        return query.due(share, due) - query.due(share, before)
 
     def _trajectories(self, config, inputs, transitions, truth) -> tuple[Trajectories, Cuts]:
         """The episodes that ended in a rollout, with the labeler's answers; and where they lie in it."""
@@ -319,16 +336,3 @@ class Traces:
     def ends(self, config: Config) -> np.ndarray:
         """Lengths of the prefixes that are judged, [P]."""
         return trajectories.prefix_ends(self._task.horizon, config.labels.interval, config.labels.terminal_only)
-
-
-QUERY_ROW = (
-    *(f"refit/{when}/{what}" for when in ("before", "after") for what in ("loss", "accuracy", "precision", "recall")),
-    "refit/passes",
-    "query/accepted_picked",
-    "query/accepted_pool",
-    "query/cv_picked",
-    "query/cv_pool",
-    "query/cv_pool_10",
-    "query/cv_pool_50",
-    "query/cv_pool_90",
-)
