@@ -72,7 +72,7 @@ def write(path: pathlib.Path, arrays, **options) -> pathlib.Path:
 
 def opened(path, config, task=TASK, say=print):
     ends = sources.Traces(task).ends(config)
-    return offline.opened(path, task, config.labels, ends, say)
+    return offline.opened(path, task, config, ends, say)
 
 
 # --- Reading -------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_a_large_file_needs_little_memory(tmp_path):
     steps = 300_000
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         for name, width in (("observations", 64), ("actions", 16)):
-            file.create_dataset(name, (steps, width), np.float32, fillvalue=1.0)
+            file.create_dataset(name, data=np.ones((steps, width), np.float32))
         for name in ("costs", "terminals", "timeouts"):
             file[name] = np.arange(steps) % 100 == 99
     tracemalloc.start()
@@ -482,4 +482,4 @@ def test_command_line(tmp_path, environment):
     done = command("a.hdf5")
     assert done.returncode == 0, done.stderr
     assert "estimator: out" in done.stdout and "step 20/20  loss" in done.stdout
-    assert dataclasses.asdict(prior.read(tmp_path / "out", None, print).config)["labels"]["limit"] == 3.0
+    assert prior.read(tmp_path / "out", None, print).config.constraint.cost_limit == 3.0
