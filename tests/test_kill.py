@@ -6,7 +6,6 @@ import subprocess
 from helpers import assert_same_run, command, rows_written, wait_for
 
 from traces_jax.host import checkpoint
-from traces_jax.host.folder import load_config
 
 
 def test_killed_twice_and_interrupted_loses_nothing(tmp_path, environment):
@@ -27,7 +26,6 @@ def test_killed_twice_and_interrupted_loses_nothing(tmp_path, environment):
     assert child.returncode == 3 and "saved" in output
     stopped = rows_written(folder)
     assert checkpoint.Checkpoints(folder / "checkpoints", identity=None, read_only=True).iterations()[-1] == stopped
-    config = load_config(folder)
     short = tmp_path / "short"
     assert subprocess.run(command(folder), env=environment, stdout=subprocess.DEVNULL).returncode == 0
     assert subprocess.run(command(short), env=environment, stdout=subprocess.DEVNULL).returncode == 0

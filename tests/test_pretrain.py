@@ -135,7 +135,7 @@ def test_a_large_file_needs_little_memory(tmp_path):
     steps = 300_000
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         for name, width in (("observations", 64), ("actions", 16)):
-            file.create_dataset(name, (steps, width), np.float32, fillvalue=1.0)
+            file.create_dataset(name, data=np.ones((steps, width), np.float32))
         for name in ("costs", "terminals", "timeouts"):
             file[name] = np.arange(steps) % 100 == 99
     tracemalloc.start()

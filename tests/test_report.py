@@ -491,7 +491,7 @@ def test_small_numbers_leave_the_title_in_its_place(tmp_path):
     title = re.search(r'translate\([\d.]+ ([\d.]+)\)">BallRun: labelled', svg) or re.search(
         r'y="([\d.]+)"[^>]*>BallRun: labelled', svg
     )
-    assert title and float(title[1]) > 10 and "2e−06" in svg
+    assert title and float(title[1]) > 10 and "2e\N{MINUS SIGN}06" in svg
 
 
 def test_figures_of_the_paper_are_all_there():

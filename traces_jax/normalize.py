@@ -50,9 +50,9 @@ def apply(statistics: RunningStatistics, value: jax.Array) -> jax.Array:
 
 
 def scale(statistics: RunningStatistics, value: jax.Array) -> jax.Array:
-    """value / std, cut at 5 std from the mean, which stays in; the value itself while nothing was seen.
+    """Divides by the std, clipped to 5 std around the mean; the value itself while nothing was seen.
 
-    For what is summed over an episode. Without the mean, every step would be worth a constant less, and where episodes
-    can end early a long life would be rewarded or punished for nothing.
+    For what is summed over an episode. Subtracting the mean would add a constant to every step. Where episodes can end
+    early, that constant rewards or punishes a long episode.
     """
     return jnp.where(statistics.count > 1, apply(statistics, value) + statistics.mean / std(statistics), value)

@@ -1,6 +1,7 @@
 """Commands that read arrays from one npz file and write others to a second: their flags, checks and sentences."""
 
 import io
+import math
 import pathlib
 import tokenize
 import warnings
@@ -88,16 +89,20 @@ def _array(name: str, content: bytearray) -> np.ndarray:
     return values
 
 
-def numbers(path: pathlib.Path, name: str, array: np.ndarray, first: int = 0) -> np.ndarray:
-    """The array as float32, if it holds finite real numbers. first: its place in the array of the file."""
+def numbers(path: pathlib.Path, name: str, array: np.ndarray, first: int = 0, largest: float = math.inf) -> np.ndarray:
+    """The array as float32, if it holds finite real numbers.
+
+    first: its place in the array of the file. largest: what no number may exceed.
+    """
     if array.dtype.kind not in "fiu":
         raise errors.UserError(f"{path}: {name} holds {array.dtype.name}; it must hold real numbers.")
     with np.errstate(over="ignore"):
         array = array.astype(np.float32)
-    wrong = np.argwhere(~np.isfinite(array))
+    wrong = np.argwhere(~np.isfinite(array) | (np.abs(array) > largest))
     if wrong.size:
         place = ", ".join(str(index) for index in (first + wrong[0][0], *wrong[0][1:]))
-        raise errors.UserError(f"{path}: {name}[{place}] is {array[tuple(wrong[0])]}; all numbers must be finite.")
+        right = "finite" if math.isinf(largest) else f"finite and at most {largest:g}"
+        raise errors.UserError(f"{path}: {name}[{place}] is {array[tuple(wrong[0])]}; all numbers must be {right}.")
     return array
 
 

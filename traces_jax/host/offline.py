@@ -10,8 +10,9 @@ stay the episodes' places and labels, and the trajectories that were asked for l
 
 import contextlib
 import dataclasses
+import math
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import h5py
 import jax.numpy as jnp
@@ -28,6 +29,14 @@ from traces_jax.tasks import Task
 _NEEDED = ("observations", "actions", "costs", "terminals", "timeouts")
 # Steps that are read at a time; an episode that begins among them is read to its end.
 _PIECE = 1 << 14
+# A chunk is read whole. Larger ones would be of no use to anybody who reads pieces.
+_CHUNK_BYTES = 1 << 27
+# The sum of the squares of all steps must be a number of float32.
+_LARGEST = 1e12
+# What h5py raises for broken content.
+_BROKEN = (OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, OverflowError, MemoryError)
+
+Data = Mapping[str, h5py.Dataset]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +45,7 @@ class Recording:
 
     Attributes:
       path: of the file.
-      file: open.
+      data: its arrays by name, open.
       horizon: most steps of an episode.
       first, length: [M] where the episodes lie.
       labels, mask: [M, P] what the labeler says of their prefixes, and which prefixes there are.
@@ -44,7 +53,7 @@ class Recording:
     """
 
     path: pathlib.Path
-    file: h5py.File
+    data: Data
     horizon: int
     first: np.ndarray
     length: np.ndarray
@@ -60,7 +69,7 @@ class Recording:
     @property
     def features(self) -> int:
         """Numbers of a step: observation and action."""
-        return self.file["observations"].shape[1] + self.file["actions"].shape[1]
+        return self.data["observations"].shape[1] + self.data["actions"].shape[1]
 
     @property
     def row_bytes(self) -> int:
@@ -70,12 +79,12 @@ class Recording:
     def rows(self, chosen: np.ndarray) -> Trajectories:
         """The chosen [K] episodes, in that order."""
         inputs = np.zeros((len(chosen), self.horizon, self.features), np.float32)
-        split = self.file["observations"].shape[1]
+        split = self.data["observations"].shape[1]
         # In the order of the file: pieces of it that are packed together are unpacked once.
         for place in np.argsort(chosen):
             first, length = self.first[chosen[place]], self.length[chosen[place]]
-            inputs[place, :length, :split] = _read(self.path, self.file, "observations", first, first + length)
-            inputs[place, :length, split:] = _read(self.path, self.file, "actions", first, first + length)
+            inputs[place, :length, :split] = _read(self.path, self.data, "observations", first, first + length)
+            inputs[place, :length, split:] = _read(self.path, self.data, "actions", first, first + length)
         # Arrays of NumPy's: blocks go to devices in one piece.
         return Trajectories(inputs, self.length[chosen], self.labels[chosen], self.mask[chosen])  # type: ignore[arg-type]
 
@@ -84,7 +93,7 @@ class Recording:
         result = np.full((len(chosen), self.horizon), np.nan, np.float32)
         for place in np.argsort(chosen):
             first, length = self.first[chosen[place]], self.length[chosen[place]]
-            result[place, :length] = _read(self.path, self.file, "costs", first, first + length)
+            result[place, :length] = _read(self.path, self.data, "costs", first, first + length)
         return result
 
 
@@ -97,38 +106,75 @@ def opened(
         raise errors.UserError(f"--data={path} does not exist; give an HDF5 file in DSRL's layout.")
     try:
         file = h5py.File(path, "r")
-    except OSError as error:
+    except _BROKEN as error:
         raise _damaged(path, error) from None
     with file:
-        _check_shapes(path, file, task)
-        first, length, terminated = _episodes(path, file, task, say)
-        yield _scan(path, file, task, config, ends, (first, length, terminated))
+        try:
+            data = {name: _dataset(path, file, name) for name in _NEEDED}
+            _check_shapes(path, data, task)
+            for name in _NEEDED:
+                _check_stored(path, name, data[name])
+        except _BROKEN as error:
+            raise _damaged(path, error) from None
+        first, length, terminated = _episodes(path, data, task, say)
+        yield _scan(path, data, task, config, ends, (first, length, terminated))
 
 
-def _check_shapes(path: pathlib.Path, file: h5py.File, task: Task) -> None:
-    for name in _NEEDED:
-        if name not in file or not isinstance(file[name], h5py.Dataset):
-            raise errors.UserError(f"{path} has no array {name!r}; it must hold {', '.join(_NEEDED)}.")
-        if file[name].dtype.kind not in "fiub":
-            raise errors.UserError(f"{path}: {name} holds {file[name].dtype.name}; it must hold real numbers.")
-    steps = file["observations"].shape[:1]
+def _dataset(path: pathlib.Path, file: h5py.File, name: str) -> h5py.Dataset:
+    """An array that lies in the file itself. Step by step: asked for it by name, h5py follows links to anywhere."""
+    links, key = file.id.links, name.encode()
+    if links.exists(key) and links.get_info(key).type != h5py.h5l.TYPE_HARD:
+        raise errors.UserError(f"{path}: {name} is a link to another place; the array itself must be there.")
+    found = h5py.h5o.open(file.id, key) if links.exists(key) else None
+    if not isinstance(found, h5py.h5d.DatasetID):
+        raise errors.UserError(f"{path} has no array {name!r}; it must hold {', '.join(_NEEDED)}.")
+    properties = found.get_create_plist()
+    if properties.get_external_count() or properties.get_layout() == h5py.h5d.VIRTUAL:
+        raise errors.UserError(f"{path}: {name} has its numbers in other files; they must be in this one.")
+    dataset = h5py.Dataset(found)
+    if dataset.shape is None:
+        raise errors.UserError(f"{path}: {name} is empty; it must hold real numbers.")
+    if dataset.dtype.kind not in "fiub":
+        raise errors.UserError(f"{path}: {name} holds {dataset.dtype.name}; it must hold real numbers.")
+    return dataset
+
+
+def _check_shapes(path: pathlib.Path, data: Data, task: Task) -> None:
+    steps = data["observations"].shape[:1]
     widths = {"observations": (task.observation_size,), "actions": (task.action_size,)}
     for name in _NEEDED:
         right = (*steps, *widths.get(name, ()))
-        if file[name].shape != right:
-            raise arrays.wrong_shape(path, name, file[name], f"{list(right)} for {task.name}")
+        if data[name].shape != right:
+            raise arrays.wrong_shape(path, name, data[name], f"{list(right)} for {task.name}")
+
+
+def _check_stored(path: pathlib.Path, name: str, dataset: h5py.Dataset) -> None:
+    """A file may declare steps that nobody wrote, more than there is time to read: all must be there."""
+    available = path.stat().st_size
+    needed = math.prod(dataset.shape) * dataset.dtype.itemsize
+    if dataset.chunks is None:
+        stored = needed <= min(available, dataset.id.get_storage_size())
+    else:
+        size = math.prod(dataset.chunks) * dataset.dtype.itemsize
+        if size > _CHUNK_BYTES:
+            raise errors.UserError(f"{path}: {name} has chunks of {size} bytes; at most {_CHUNK_BYTES} would be right.")
+        count = math.prod(-(-all_ // one) for all_, one in zip(dataset.shape, dataset.chunks, strict=True))
+        # The place of a chunk takes eight bytes at least. Chunks are counted only if they can be there.
+        stored = 8 * count <= available and count <= dataset.id.get_num_chunks()
+    if needed and not stored:
+        raise errors.UserError(f"{path}: {name} declares {dataset.shape[0]} steps that are not all in the file.")
 
 
 def _episodes(
-    path: pathlib.Path, file: h5py.File, task: Task, say: Callable[[str], None]
+    path: pathlib.Path, data: Data, task: Task, say: Callable[[str], None]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """First step, length, and whether it ended before its time, of each episode: [M] each."""
-    steps = file["terminals"].shape[0]
+    steps = data["terminals"].shape[0]
     last: list[np.ndarray] = []
     terminated: list[np.ndarray] = []
     for begin in range(0, steps, _PIECE):
         end = min(begin + _PIECE, steps)
-        over, timed_out = (_read(path, file, name, begin, end) > 0 for name in ("terminals", "timeouts"))
+        over, timed_out = (_read(path, data, name, begin, end) > 0 for name in ("terminals", "timeouts"))
         (ended,) = np.nonzero(over | timed_out)
         last.append(begin + ended)
         terminated.append(over[ended])
@@ -150,7 +196,7 @@ def _episodes(
 
 def _scan(
     path: pathlib.Path,
-    file: h5py.File,
+    data: Data,
     task: Task,
     config: Config,
     ends: np.ndarray,
@@ -163,15 +209,15 @@ def _scan(
     count, mean, squares = 0, np.zeros(task.observation_size), np.zeros(task.observation_size)
     for group in np.split(np.arange(len(first)), np.flatnonzero(np.diff(first // _PIECE)) + 1):
         begin, end = first[group[0]], first[group[-1]] + length[group[-1]]
-        observation = _read(path, file, "observations", begin, end).astype(np.float64)
-        _read(path, file, "actions", begin, end)
+        observation = _read(path, data, "observations", begin, end).astype(np.float64)
+        _read(path, data, "actions", begin, end)
         new_mean, total = observation.mean(axis=0), count + len(observation)
         delta = new_mean - mean
         squares += np.square(observation - new_mean).sum(axis=0) + np.square(delta) * count * len(observation) / total
         mean += delta * len(observation) / total
         count = total
         cost = np.zeros((len(group), task.horizon), np.float32)
-        cost[np.arange(task.horizon) < length[group, None]] = _read(path, file, "costs", begin, end)
+        cost[np.arange(task.horizon) < length[group, None]] = _read(path, data, "costs", begin, end)
         said.append(
             np.asarray(
                 labels_lib.oracle(
@@ -186,7 +232,7 @@ def _scan(
         )
     return Recording(
         path=path,
-        file=file,
+        data=data,
         horizon=task.horizon,
         first=first,
         length=length,
@@ -200,13 +246,14 @@ def _scan(
     )
 
 
-def _read(path: pathlib.Path, file: h5py.File, name: str, begin: int, end: int) -> np.ndarray:
-    """Some steps of an array as finite float32."""
+def _read(path: pathlib.Path, data: Data, name: str, begin: int, end: int) -> np.ndarray:
+    """Some steps of an array as float32, none of them too large."""
     try:
-        values = file[name][begin:end]
-    except (OSError, RuntimeError, ValueError) as error:
+        values = data[name][begin:end]
+    except _BROKEN as error:
         raise _damaged(path, error) from None
-    return arrays.numbers(path, name, values.astype(np.uint8) if values.dtype.kind == "b" else values, begin)
+    values = values.astype(np.uint8) if values.dtype.kind == "b" else values
+    return arrays.numbers(path, name, values, begin, largest=_LARGEST)
 
 
 def _damaged(path: pathlib.Path, error: Exception) -> errors.UserError:

@@ -1,0 +1,236 @@
+"""Damages files as disks and strangers do, and sees what their readers say: python tests/fuzz.py [format ...]
+
+Each format has a good file. A byte of it is changed, a thousand times over, and it is cut short at every place. Readers
+must take what is left or refuse it with the error of theirs that is one sentence, within 5 s and 1 GB. They work in
+another process, because a reader in C may take the process with it.
+"""
+
+import argparse
+import dataclasses
+import json
+import multiprocessing
+import pathlib
+import resource
+import sys
+import tempfile
+import time
+import traceback
+import zipfile
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import test_import_torch
+import test_pretrain
+from helpers import make_config
+
+from traces_jax import config as config_lib
+from traces_jax.estimator import import_torch
+from traces_jax.host import arrays, errors, folder, metrics
+
+SECONDS, BYTES = 5.0, 1e9
+_SENTENCES = (*errors.USER_ERRORS, import_torch.TorchFileError)
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How a good file is made, and how a file is read.
+
+    Attributes:
+      name: of the file.
+      good: what is to be damaged, as it is made in an empty folder.
+      read: reads the file at a path.
+      put: makes a file of damaged content.
+    """
+
+    name: str
+    good: Callable[[pathlib.Path], bytes]
+    read: Callable[[pathlib.Path], object]
+    put: Callable[[pathlib.Path, bytes], object] = pathlib.Path.write_bytes
+
+
+def _torch(folder: pathlib.Path) -> bytes:
+    sizes = {"features": 2, "hidden": 1, "layers": 1, "decoder": (2,)}
+    return test_import_torch.save_arrays(folder / "a.pt", test_import_torch.estimator_arrays(**sizes)).read_bytes()
+
+
+def _description(folder: pathlib.Path) -> bytes:
+    (folder / "a.pt").write_bytes(_torch(folder))
+    with zipfile.ZipFile(folder / "a.pt") as archive:
+        return archive.read("archive/data.pkl")
+
+
+def _put_description(path: pathlib.Path, content: bytes) -> None:
+    numbers = {str(key): np.zeros(key) for key in range(12)}
+    test_import_torch.write(path, content, numbers)
+
+
+def _actions(save: Callable) -> Callable[[pathlib.Path], bytes]:
+    def good(folder: pathlib.Path) -> bytes:
+        save(folder / "a.npz", actions=np.linspace(-1, 1, 30).reshape(10, 3), qpos0=np.zeros(6, np.float32))
+        return (folder / "a.npz").read_bytes()
+
+    return good
+
+
+def _member(folder: pathlib.Path) -> bytes:
+    np.save(folder / "a.npy", np.linspace(-1, 1, 30).reshape(10, 3))
+    return (folder / "a.npy").read_bytes()
+
+
+def _put_member(path: pathlib.Path, content: bytes) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("actions.npy", content)
+
+
+def _read_actions(path: pathlib.Path) -> None:
+    given = arrays.read(path, "actions")
+    if "actions" in given:
+        arrays.numbers(path, "actions", given["actions"])
+
+
+def _recording(**options) -> Callable[[pathlib.Path], bytes]:
+    return lambda folder: test_pretrain.write(
+        folder / "a.hdf5", test_pretrain.record(episodes=8), **options
+    ).read_bytes()
+
+
+def _read_recording(path: pathlib.Path) -> None:
+    with test_pretrain.opened(path, test_pretrain.config_of(), say=lambda text: None) as recording:
+        recording.rows(np.arange(min(recording.count, 3)))
+        recording.costs(np.arange(min(recording.count, 3)))
+
+
+def _rows(folder: pathlib.Path) -> bytes:
+    row = {"lane": "seed0", "iteration": 0, "steps": 100, "seconds": 0.5, "episode/return": None, "episode/cost": 1e-3}
+    return "".join(json.dumps(row | {"iteration": index}) + "\n" for index in range(20)).encode()
+
+
+FORMATS = {
+    "pt": Format("a.pt", _torch, import_torch.estimator),
+    "pt description": Format("a.pt", _description, import_torch.estimator, _put_description),
+    "npz": Format("a.npz", _actions(np.savez), _read_actions),
+    "npz packed": Format("a.npz", _actions(np.savez_compressed), _read_actions),
+    "npz member": Format("a.npz", _member, _read_actions, _put_member),
+    "hdf5": Format("a.hdf5", _recording(), _read_recording),
+    "hdf5 packed": Format("a.hdf5", _recording(chunks=True, compression="gzip"), _read_recording),
+    "config.json": Format(
+        "config.json",
+        lambda folder: json.dumps(config_lib.to_dict(make_config()), indent=2).encode(),
+        lambda path: folder.load_config(path.parent),
+    ),
+    "metrics.jsonl": Format("metrics.jsonl", _rows, lambda path: list(metrics.read(path))),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One damaged file. at: where; flip: what the byte there is changed by, or None if the file ends there."""
+
+    format: str
+    at: int
+    flip: int | None
+
+    def content(self, good: bytes) -> bytes:
+        """The damaged file."""
+        if self.flip is None:
+            return good[: self.at]
+        return good[: self.at] + bytes([good[self.at] ^ self.flip]) + good[self.at + 1 :]
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What came of a case. problem: what should not have happened, or nothing."""
+
+    case: Case
+    seconds: float
+    bytes: float
+    problem: str
+
+
+def cases(name: str, flips: int, step: int, seed: int = 0) -> list[Case]:
+    """Some changed bytes, and the file cut at every `step`-th place."""
+    with tempfile.TemporaryDirectory() as folder:
+        size = len(FORMATS[name].good(pathlib.Path(folder)))
+    random = np.random.default_rng(seed)
+    changed = [Case(name, int(random.integers(size)), int(random.integers(1, 256))) for _ in range(flips)]
+    return changed + [Case(name, at, None) for at in range(0, size, step)]
+
+
+def results(todo: list[Case]) -> Iterator[Result]:
+    """Reads all cases in another process; in a new one after each that hung or crashed."""
+    context = multiprocessing.get_context("spawn")
+    while todo:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs, todo), daemon=True)
+        process.start()
+        theirs.close()
+        try:
+            # Importing the package takes a while.
+            assert ours.poll(300) and ours.recv() == "ready"
+            while todo:
+                if not ours.poll(2 * SECONDS):
+                    yield Result(todo.pop(0), 2 * SECONDS, 0.0, f"hung for {2 * SECONDS} s")
+                    break
+                yield ours.recv()
+                todo = todo[1:]
+        except EOFError:
+            process.join()
+            yield Result(todo[0], 0.0, 0.0, f"ended its process ({process.exitcode})")
+            todo = todo[1:]
+        finally:
+            process.kill()
+            process.join()
+
+
+def _work(pipe, todo: list[Case]) -> None:
+    pipe.send("ready")
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        good = {format: FORMATS[format].good(folder) for format in {case.format for case in todo}}
+        for case in todo:
+            form = FORMATS[case.format]
+            form.put(folder / form.name, case.content(good[case.format]))
+            begin = time.monotonic()
+            problem = _problem(form, folder / form.name)
+            seconds = time.monotonic() - begin
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            if not problem and seconds > SECONDS:
+                problem = f"took {seconds:.1f} s"
+            pipe.send(Result(case, seconds, memory, problem))
+
+
+def _problem(form: Format, path: pathlib.Path) -> str:
+    try:
+        form.read(path)
+    except _SENTENCES as error:
+        sentence = str(error)
+        return "" if len(sentence) < 1000 and "\n" not in sentence else f"said {sentence[:200]!r}"
+    except Exception as error:  # noqa: BLE001  whatever it is, it is what we look for
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__} in {pathlib.Path(place.filename).name}:{place.lineno}"
+    return ""
+
+
+def main() -> int:
+    """The command line: a line for each format, and one for each kind of problem."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("formats", nargs="*", help=f"Among {', '.join(FORMATS)}. Default: all.")
+    parser.add_argument("--flips", type=int, default=1000, help="Changed bytes for each format.")
+    parser.add_argument("--seed", type=int, default=0, help="Of the changed bytes.")
+    given = parser.parse_args()
+    print(f"{'format':16} {'cases':>6} {'slowest':>8} {'peak memory':>12} {'problems':>8}")
+    problems = 0
+    for name in given.formats or FORMATS:
+        found = list(results(cases(name, given.flips, 1, given.seed)))
+        wrong = [result for result in found if result.problem]
+        slowest, memory = max(result.seconds for result in found), max(result.bytes for result in found)
+        print(f"{name:16} {len(found):6} {slowest:6.2f} s {memory / 1e6:9.0f} MB {len(wrong):8}", flush=True)
+        for problem in sorted({result.problem for result in wrong}):
+            same = [result.case for result in wrong if result.problem == problem]
+            print(f"  {len(same)} times {problem}, first at {same[0].at}, changed by {same[0].flip}")
+        problems += len(wrong) + (memory > BYTES)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
