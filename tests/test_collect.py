@@ -149,7 +149,7 @@ def test_noise_is_a_multiple_of_the_policy_s_own():
 
     def actions(block: int, noise: float) -> np.ndarray:
         """[T, B, A] of three episodes."""
-        one_lane = lambda *given: collect.play(program.learner, *given, 3)  # noqa: E731
+        one_lane = lambda *given: collect.play(program.learner, *given, 3, limit=1.0)  # noqa: E731
         played = jax.jit(program.map_lanes(one_lane, shared=2))(
             program.settings, state, np.int32(block), np.float32(noise)
         )
@@ -286,7 +286,7 @@ def test_a_policy_that_diverges_leaves_no_file(tmp_path):
         ({"out": None}, "--out is missing; give it as in --out data.hdf5."),
         ({"episodes": "0"}, "--episodes=0 is not right: it must be at least 1."),
         ({"out": "nowhere/data.hdf5"}, "--out=nowhere/data.hdf5 cannot be written: folder 'nowhere' does not exist."),
-        ({"out": "/proc/data.hdf5"}, "--out=/proc/data.hdf5 cannot be written: No such file or directory."),
+        ({"out": "/proc/data.hdf5"}, "/proc/data.hdf5 cannot be written: No such file or directory."),
         ({"out": "."}, "--out=. cannot be written: it is a folder."),
         ({"config.collect.steps": "7"}, "collect.steps=7 does not divide into iterations of 20000 steps"),
     ],

@@ -3,6 +3,7 @@
 import collections
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import make_truth
@@ -87,12 +88,13 @@ def test_summary_by_hand():
         lengths=[[10, 99], [20, 60]],
         broken=[[0, 0], [1, 0]],
     )
-    summary = {name: float(value) for name, value in episodes.summary(truth, 5.0).items()}
+    accepted = jnp.asarray([[True, False], [False, True]])
+    summary = {name: float(value) for name, value in episodes.summary(truth, accepted).items()}
     assert summary == {
         "episode/return": 6.0,
         "episode/cost": pytest.approx(11 / 3),
         "episode/length": 30.0,
-        # A cost equal to the limit is accepted, 6 is not, and the unfinished episode is not asked.
+        # One of three is not accepted, and the unfinished episode is not asked.
         "episode/accepted": pytest.approx(2 / 3),
         "episode/count": 3.0,
         "environment/broken": 1.0,
@@ -100,6 +102,6 @@ def test_summary_by_hand():
 
 
 def test_summary_without_episodes():
-    summary = episodes.summary(make_truth([[0], [0]]), 5.0)
+    summary = episodes.summary(make_truth([[0], [0]]), jnp.ones((2, 1), bool))
     assert float(summary["episode/count"]) == 0.0
     assert all(np.isnan(summary[f"episode/{name}"]) for name in ("return", "cost", "length", "accepted"))

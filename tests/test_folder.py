@@ -179,9 +179,9 @@ def test_killed_while_the_folder_is_made(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "run.lock").touch()
-    (folder / ".config.json.123.tmp").write_text("{")
+    (folder / ".config.json@host.123.tmp").write_text("{")
     assert run.train(make_config(**{**PROBE, "steps": 40}), folder)
-    assert not (folder / ".config.json.123.tmp").exists()
+    assert not (folder / ".config.json@host.123.tmp").exists()
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_a_step_that_is_none_gets_one_sentence(step, finished):
 def test_a_link_under_a_temporary_name_is_not_followed(tmp_path):
     target = tmp_path / "precious"
     target.write_text("mine")
-    (tmp_path / f".note.txt.{os.getpid()}.tmp").symlink_to(target)
+    files.temporary_path(tmp_path / "note.txt").symlink_to(target)
     files.write_text(tmp_path / "note.txt", "new")
     assert target.read_text() == "mine" and (tmp_path / "note.txt").read_text() == "new"
 

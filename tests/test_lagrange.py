@@ -14,7 +14,7 @@ def trace(measures, limit=LIMIT, lr=RATE, initial=INITIAL, maximum=1e9):
     state = lagrange.init(initial)
     multipliers = []
     for measure in measures:
-        state = lagrange.update(state, jnp.float32(measure), limit, lr=lr, maximum=maximum)
+        state = lagrange.update(state, jnp.float32(measure), limit, True, lr=lr, maximum=maximum)
         multipliers.append(float(state.multiplier))
     return multipliers
 
@@ -56,8 +56,8 @@ def test_never_above_its_maximum():
 @pytest.mark.parametrize("measure", [np.nan, np.inf, -np.inf])
 def test_an_unknown_measure_changes_nothing(measure):
     """Neither the multiplier nor Adam's moments and step count: the next known measure acts as if nothing had been."""
-    state = lagrange.update(lagrange.init(INITIAL), jnp.float32(30.0), LIMIT, lr=RATE, maximum=1e9)
-    same = lagrange.update(state, jnp.float32(measure), LIMIT, lr=RATE, maximum=1e9)
+    state = lagrange.update(lagrange.init(INITIAL), jnp.float32(30.0), LIMIT, True, lr=RATE, maximum=1e9)
+    same = lagrange.update(state, jnp.float32(measure), LIMIT, True, lr=RATE, maximum=1e9)
     assert jax.tree.structure(same) == jax.tree.structure(state)
     for now, before in zip(jax.tree.leaves(same), jax.tree.leaves(state), strict=True):
         np.testing.assert_array_equal(now, before)
@@ -88,7 +88,7 @@ def test_the_proportional_part_damps():
     def swing(proportional):
         def step(carry, _):
             state, cost = carry
-            state = lagrange.update(state, cost, LIMIT, lr=RATE, maximum=1e9)
+            state = lagrange.update(state, cost, LIMIT, True, lr=RATE, maximum=1e9)
             weight = lagrange.in_force(state.multiplier, cost, LIMIT, proportional=proportional)
             cost = jnp.maximum(cost - 5.0 * (weight - 1.0), 0.0)
             return (state, cost), cost

@@ -64,7 +64,7 @@ def test_what_is_needed_on_the_way_is_within_a_factor_of_two(source):
         refit={"store": 4000},
     )
     program = build.build(config).program
-    chunk = program._compiled_chunk.lower(program.settings, program.abstract(), jax.ShapeDtypeStruct((), np.int32))
+    chunk = program._compiled_chunk.lower(program.settings, program.abstract(), jax.ShapeDtypeStruct((), np.int32), 1)
     xla = chunk.compile().memory_analysis()
     task = tasks.make(config.task)
     found = memory.parts(config, task, memory.state_bytes(task))

@@ -341,10 +341,12 @@ def test_first_ratio_is_one():
     np.testing.assert_allclose(samples.log_prob, expected, rtol=1e-4, atol=1e-5)
 
 
-def scaled(statistics, values):
+def scaled(statistics, values, mean_stays=False):
     """Values [T, B, ...] as a normaliser should scale them, flattened to [T * B, ...]."""
-    std = np.sqrt(statistics.squares / (statistics.count - 1))
-    values = np.clip((values - statistics.mean) / np.maximum(std, 0.01), -5, 5)
+    std = np.maximum(np.sqrt(statistics.squares / (statistics.count - 1)), 0.01)
+    values = np.clip((values - statistics.mean) / std, -5, 5)
+    if mean_stays:
+        values = values + statistics.mean / std
     return values.reshape(-1, *values.shape[2:])
 
 
@@ -369,9 +371,9 @@ def test_rewards_are_scaled_by_the_newest_statistics_and_costs_if_asked(costs, a
     _, transitions, truth = jax.jit(built.collect)(config, state, 0)
     after, row = jax.jit(built.iteration)(config, state, 0)
     assert np.std(truth.cost) > 0.1, "steps must differ for scaling to matter"
-    expected = scaled(after.normalizers.reward, transitions.reward)
+    expected = scaled(after.normalizers.reward, transitions.reward, mean_stays=True)
     np.testing.assert_allclose(row["samples"].reward_target, expected, rtol=1e-4, atol=1e-5)
-    expected = scaled(after.normalizers.cost, truth.cost) if are_scaled else truth.cost.reshape(-1)
+    expected = scaled(after.normalizers.cost, truth.cost, mean_stays=True) if are_scaled else truth.cost.reshape(-1)
     np.testing.assert_allclose(row["samples"].cost_target, expected, rtol=1e-4, atol=1e-5)
 
 

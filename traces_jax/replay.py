@@ -21,7 +21,7 @@ from jax import lax
 
 from traces_jax import config as config_lib
 from traces_jax import tasks
-from traces_jax.host import arrays, cli, errors, render, runtime
+from traces_jax.host import arrays, cli, errors, files, render, runtime
 from traces_jax.physics import base as physics_base
 
 _TASK = flags.DEFINE_string("task", None, "Name of the task, for instance SafetyAntVelocity-v1.")
@@ -130,7 +130,7 @@ def main() -> int:
     result = jax.device_get(replay(task, load(actions, task)))
     if video:
         render.write_episode(video, task.physics.mj_model, result["qpos"], task.physics.environment_seconds)
-    arrays.save(out, result)
+    files.write_arrays(out, **result)
     steps, total, cost = result["reward"].shape[0], result["reward"].sum(), result["cost"].sum()
     print(f"{out}: {steps} steps, reward {total:.6g}, cost {cost:g}")
     return cli.OK

@@ -21,7 +21,7 @@ import numpy as np
 from absl import flags
 
 from traces_jax.estimator import credit, import_torch, network
-from traces_jax.host import arrays, cli, errors, prior, runtime
+from traces_jax.host import arrays, cli, errors, files, prior, runtime
 
 _ESTIMATOR = flags.DEFINE_string(
     "estimator", None, "Folder of a run or of pretrain, or state dict saved by PyTorch (.pt)."
@@ -97,7 +97,7 @@ def main() -> int:
     judge = load(estimator_path, _SEED.value)
     inputs = load_inputs(inputs_path, judge.estimator)
     result = jax.device_get(score(judge.estimator, judge.prepare(jnp.asarray(inputs)), judge.clamp))
-    arrays.save(out, result)
+    files.write_arrays(out, **result)
     count, steps, _ = inputs.shape
     acceptable = np.mean(np.exp(result["log_probability"][:, -1]))
     print(f"{out}: {count} trajectories of {steps} steps, mean probability of being acceptable {acceptable:.6g}")

@@ -11,7 +11,7 @@ import numpy as np
 from absl import flags
 
 from traces_jax import archives
-from traces_jax.host import errors, files
+from traces_jax.host import errors
 
 # What the arrays of a packed file may unpack to. Those of others are as large as the file, whatever that is.
 _UNPACKED_BYTES = 1 << 28
@@ -109,11 +109,3 @@ def numbers(path: pathlib.Path, name: str, array: np.ndarray, first: int = 0, la
 def wrong_shape(path: pathlib.Path, name: str, array: HasShape, right: str) -> errors.UserError:
     """The error for an array of another shape than `right`."""
     return errors.UserError(f"{path}: {name} has shape {list(array.shape)}; it must be {right}.")
-
-
-def save(path: pathlib.Path, arrays: dict[str, np.ndarray]) -> None:
-    """Writes an npz file that appears only when it is complete."""
-    try:
-        files.write_arrays(path, **arrays)
-    except OSError as error:
-        raise errors.UserError(f"--out={path} cannot be written: {error.strerror}.") from None

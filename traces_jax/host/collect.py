@@ -303,14 +303,9 @@ def _fill(built: build_lib.Built, file: h5py.File, view: progress.Progress, coun
 @contextlib.contextmanager
 def _new_file(path: pathlib.Path, attributes: dict[str, str]) -> Iterator[h5py.File]:
     """A file that appears when it is complete."""
-    with files.beside(path) as temporary:
-        try:
-            temporary.touch()
-        except OSError as error:
-            raise errors.UserError(f"--out={path} cannot be written: {error.strerror}.") from None
-        with h5py.File(temporary, "w") as file:
-            file.attrs.update(attributes)
-            yield file
+    with files.beside(path) as temporary, h5py.File(temporary, "w") as file:
+        file.attrs.update(attributes)
+        yield file
 
 
 def _append(file: h5py.File, steps: dict[str, np.ndarray]) -> None:

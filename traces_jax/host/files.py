@@ -5,15 +5,15 @@ import os
 import pathlib
 import re
 import shutil
-import tempfile
+import socket
 from collections.abc import Iterator
 
 import numpy as np
 
 from traces_jax.host import errors
 
-# The temporary names of `beside`.
-_TEMPORARY = re.compile(r"\..*\.\d+\.tmp")
+# The temporary names: what it becomes, the computer, the process.
+_TEMPORARY = re.compile(r"\..*@(?P<host>.*)\.(?P<process>\d+)\.tmp")
 
 
 @contextlib.contextmanager
@@ -27,27 +27,52 @@ def writing(path: pathlib.Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A temporary file that becomes `path` when all went well and vanishes otherwise.
-
-    The process is part of its name: two processes never write to the same one.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """A temporary file that becomes `path` when all went well and vanishes otherwise."""
+    temporary = temporary_path(path)
     try:
         with writing(path):
+            _remove_leftovers(path)
             # Made anew: a link that lies there under this name would lead out of the folder.
             temporary.unlink(missing_ok=True)
             os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
             yield temporary
             temporary.replace(path)
     except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        remove(temporary)
         raise
 
 
+def temporary_path(path: pathlib.Path) -> pathlib.Path:
+    """Where `path` is made. The process is part of the name: two never write to the same one."""
+    return path.with_name(f".{path.name}@{socket.gethostname()}.{os.getpid()}.tmp")
+
+
 def is_temporary(name: str) -> bool:
-    """Whether a file of that name is one that `beside` left behind when its process was killed."""
+    """Whether something of that name was left behind when the process that made it was killed, or is being made."""
     return _TEMPORARY.fullmatch(name) is not None
+
+
+def _remove_leftovers(path: pathlib.Path) -> None:
+    """Removes what killed processes of this computer left behind of `path`. Of others, nobody knows if they live."""
+    for other in path.parent.iterdir():
+        found = _TEMPORARY.fullmatch(other.name)
+        if found is None or not other.name.startswith(f".{path.name}@") or found["host"] != socket.gethostname():
+            continue
+        try:
+            os.kill(int(found["process"]), 0)
+        except ProcessLookupError:
+            remove(other)
+        except (PermissionError, OverflowError):
+            continue
+
+
+def remove(path: pathlib.Path) -> None:
+    """Removes a file, a link or a folder with all that is in it, if it can."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -56,10 +81,12 @@ def folder_beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
     path = path.resolve()
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        work = pathlib.Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        _remove_leftovers(path)
+        work = temporary_path(path)
+        remove(work)
         new, old = work / "new", work / "old"
         try:
-            new.mkdir()
+            new.mkdir(parents=True)
             yield new
             if path.exists():
                 path.rename(old)
@@ -69,7 +96,7 @@ def folder_beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
                 old.rename(path)
             raise
         finally:
-            shutil.rmtree(work, ignore_errors=True)
+            remove(work)
 
 
 def write_text(path: pathlib.Path, text: str) -> None:

@@ -74,7 +74,7 @@ def _clean(folder: pathlib.Path) -> None:
     """Removes what killed processes left half written."""
     for path in folder.iterdir():
         if files.is_temporary(path.name):
-            path.unlink()
+            files.remove(path)
 
 
 def prepare(config: Config, folder: pathlib.Path, say: Callable[[str], None]) -> None:

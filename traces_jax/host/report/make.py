@@ -71,13 +71,10 @@ def _contents(
 
 
 def _write(out: pathlib.Path, contents: Mapping[str, str | bytes]) -> None:
-    try:
-        with files.folder_beside(out) as folder:
-            (folder / "pictures").mkdir()
-            for name, content in contents.items():
-                (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-    except OSError as error:
-        raise errors.UserError(f"--out={out} cannot be written: {error.strerror}.") from None
+    with files.folder_beside(out) as folder:
+        (folder / "pictures").mkdir()
+        for name, content in contents.items():
+            (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def check_out(out: pathlib.Path) -> None:
