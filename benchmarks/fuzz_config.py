@@ -17,7 +17,8 @@ from absl import flags
 from traces_jax import config as config_lib
 from traces_jax import tasks
 from traces_jax.config import Config
-from traces_jax.host import build, cli, errors, runtime
+from traces_jax.host import cli, errors, runtime
+from traces_jax.host.run import build
 
 # The tasks whose building loads no model, so that ten thousand take minutes.
 CHEAP = [name for name in tasks.NAMES if name.startswith("Probe")]

@@ -33,11 +33,12 @@ import rich.table
 from absl import flags
 
 from traces_jax import config as config_lib
-from traces_jax import optimize, tasks
+from traces_jax import tasks
+from traces_jax.core import optimize
 from traces_jax.estimator import network, refit
 from traces_jax.feedback import trajectories
-from traces_jax.host import build as build_lib
 from traces_jax.host import cli, runtime
+from traces_jax.host.run import build as build_lib
 
 _ONLY = flags.DEFINE_enum(
     "only", "all", ["all", "rollout", "training", "start", "memory", "tasks", "traces"], "Rows to measure."

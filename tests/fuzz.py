@@ -24,8 +24,9 @@ import test_pretrain
 from helpers import make_config
 
 from traces_jax import config as config_lib
-from traces_jax.estimator import import_torch
-from traces_jax.host import arrays, errors, folder, metrics
+from traces_jax.host import errors
+from traces_jax.host.data import arrays, import_torch
+from traces_jax.host.run import folder, metrics
 
 SECONDS, BYTES = 5.0, 1e9
 _SENTENCES = (*errors.USER_ERRORS, import_torch.TorchFileError)

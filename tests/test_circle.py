@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from traces_jax import replay
-from traces_jax.host import render
+from traces_jax.host.show import render
 from traces_jax.tasks import circle
 
 GOLDENS = json.loads((pathlib.Path(__file__).parent / "goldens" / "circle.json").read_text(encoding="utf-8"))

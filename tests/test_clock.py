@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from helpers import make_config
 
-from traces_jax import learner, tasks
-from traces_jax.host import build, clock
+from traces_jax import tasks
+from traces_jax.core import learner
+from traces_jax.host.run import build, clock
 
 SMALL = {
     "task": "ProbeBudget",

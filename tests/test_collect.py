@@ -13,8 +13,10 @@ import rich.console
 from helpers import ROOT, make_config
 
 from traces_jax import config as config_lib
-from traces_jax.host import build, collect, errors
-from traces_jax.host.collect import Block
+from traces_jax.host import errors
+from traces_jax.host.data import collect
+from traces_jax.host.data.collect import Block
+from traces_jax.host.run import build
 from traces_jax.tasks import base, probe
 
 SETTINGS = {

@@ -15,8 +15,9 @@ from ml_collections import config_flags
 
 from benchmarks import fuzz_config
 from traces_jax import config as config_lib
-from traces_jax import parallel, presets, tasks
-from traces_jax.config import Config, ConfigError
+from traces_jax import tasks
+from traces_jax.config import Config, ConfigError, presets
+from traces_jax.core import parallel
 from traces_jax.host import arguments, experiment
 
 EXPERIMENTS = sorted((pathlib.Path(__file__).parents[1] / "experiments").glob("*.py"))

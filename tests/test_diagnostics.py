@@ -12,11 +12,12 @@ from absl.testing import flagsaver
 from helpers import make_config, make_folder
 
 from traces_jax import evaluate
+from traces_jax.core.keys import Stream, stream
+from traces_jax.core.learner import LearnerState
 from traces_jax.estimator import credit, network
 from traces_jax.feedback import labels
-from traces_jax.host import build, checkpoint, diagnostics, evaluation, runtime
-from traces_jax.keys import Stream, stream
-from traces_jax.learner import LearnerState
+from traces_jax.host import runtime
+from traces_jax.host.run import build, checkpoint, diagnostics, evaluation
 from traces_jax.tasks import base, probe
 
 SETTINGS = {

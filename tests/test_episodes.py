@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import make_truth
 
-from traces_jax import episodes
+from traces_jax.core import episodes
 
 
 def _empty(size):

@@ -13,7 +13,8 @@ from helpers import first_carry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traces_jax.estimator import credit, import_torch, network
+from traces_jax.estimator import credit, network
+from traces_jax.host.data import import_torch
 
 GOLDENS = pathlib.Path(__file__).parent / "goldens"
 CLAMP = -7.0

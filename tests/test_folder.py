@@ -17,8 +17,9 @@ import pytest
 from helpers import assert_same_run, command, make_config, make_folder, wait_for
 from tensorboardX.proto import event_pb2
 
-from traces_jax.host import best, checkpoint, errors, evaluation, files, metrics, run
-from traces_jax.host import folder as folder_lib
+from traces_jax.host import errors, files
+from traces_jax.host.run import best, checkpoint, evaluation, loop, metrics
+from traces_jax.host.run import folder as folder_lib
 
 PROBE = {
     "task": "ProbeBudget",
@@ -53,7 +54,7 @@ def timeless(scalars: list[tuple[int, str, float]]) -> list[tuple[int, str, floa
 def finished(tmp_path_factory) -> pathlib.Path:
     """A finished run of two seeds."""
     folder = tmp_path_factory.mktemp("finished") / "run"
-    assert run.train(make_config(**PROBE, seeds=2), folder)
+    assert loop.train(make_config(**PROBE, seeds=2), folder)
     return folder
 
 
@@ -75,13 +76,13 @@ def test_tensorboard_shows_the_whole_history_of_a_resumed_run(finished, copied):
     steps = [step for step, name, _ in whole if name == "episode/return"]
     assert steps == [40, 80, 120, 160]
     forget(copied, 2)
-    assert run.train(make_config(**PROBE, seeds=2), copied)
+    assert loop.train(make_config(**PROBE, seeds=2), copied)
     assert timeless(events(copied / "tensorboard/seed=1")) == timeless(whole)
 
 
 def test_a_finished_run_stays_as_it_is(copied):
     before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file() and path.name != "run.lock"}
-    assert run.train(make_config(**PROBE, seeds=2), copied)
+    assert loop.train(make_config(**PROBE, seeds=2), copied)
     after = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file() and path.name != "run.lock"}
     assert after == before
 
@@ -99,7 +100,7 @@ def test_a_finished_run_stays_as_it_is(copied):
     ],
 )
 def test_what_was_evaluated_is_part_of_where_it_is_saved(step, seed, episodes, where, copied):
-    loaded = run.load(copied, step, seed, pytest.fail)
+    loaded = loop.load(copied, step, seed, pytest.fail)
     place = evaluation.place(copied, step, seed, loaded.iterations, episodes, newest=loaded.newest)
     assert place == copied / where
     before = (copied / "evaluation.npz").read_bytes()
@@ -112,7 +113,7 @@ def test_what_was_evaluated_is_part_of_where_it_is_saved(step, seed, episodes, w
 def test_each_lane_has_its_own_best(tmp_path):
     """Lanes are feasible at different times; their returns are never compared with each other."""
     config = make_config(**PROBE, seeds=2)
-    from traces_jax.host import build
+    from traces_jax.host.run import build
 
     built = build.build(config)
     states = [built.program.init()]
@@ -142,15 +143,15 @@ def test_a_lane_without_a_best_state_is_left_out(finished, tmp_path):
     config = make_config(**PROBE, seeds=2)
     folder = tmp_path / "run"
     make_folder(config, folder)
-    loaded = run.load(finished, "latest", None, pytest.fail)
+    loaded = loop.load(finished, "latest", None, pytest.fail)
     kept = best.Best(folder / "best", loaded.built.program.abstract(), 2, None)
     kept.consider(1, loaded.state, np.asarray([1.0, 0.0]), np.asarray([5.0, 5.0]))
     kept.close()
     said: list[str] = []
-    assert [lane.name for lane in run.load(folder, "best", None, said.append).built.lanes] == ["seed=1"]
+    assert [lane.name for lane in loop.load(folder, "best", None, said.append).built.lanes] == ["seed=1"]
     assert said == ["seed=0 never kept its constraint and has no best state."]
     with pytest.raises(errors.UserError, match="no best state of seed 0"):
-        run.load(folder, "best", 0, said.append)
+        loop.load(folder, "best", 0, said.append)
 
 
 def test_another_chunk_ends_where_it_should(copied, finished):
@@ -158,20 +159,20 @@ def test_another_chunk_ends_where_it_should(copied, finished):
     forget(copied, 2)
     more = {**PROBE, "run": {**PROBE["run"], "chunk": 2, "checkpoint_every": 2}}
     forget(copied, 1)
-    assert run.train(make_config(**more, seeds=2), copied)
+    assert loop.train(make_config(**more, seeds=2), copied)
     assert_same_run(finished, copied)
 
 
 def test_a_finished_run_can_be_given_more_steps(copied, capsys):
     longer = make_config(**{**PROBE, "steps": 240}, seeds=2)
-    assert run.train(longer, copied)
+    assert loop.train(longer, copied)
     assert "goes on to 240 steps; until now it was one of 160" in capsys.readouterr().out
     assert [row["iteration"] for row in metrics.read(copied / "metrics.jsonl") if row["lane"] == "seed=0"] == [
         *range(6)
     ]
     assert folder_lib.load_config(copied).steps == 240
     with pytest.raises(errors.UserError, match="steps=240, not 160"):
-        run.train(make_config(**PROBE, seeds=2), copied)
+        loop.train(make_config(**PROBE, seeds=2), copied)
 
 
 def test_killed_while_the_folder_is_made(tmp_path):
@@ -180,7 +181,7 @@ def test_killed_while_the_folder_is_made(tmp_path):
     folder.mkdir()
     (folder / "run.lock").touch()
     (folder / ".config.json@host.123.tmp").write_text("{")
-    assert run.train(make_config(**{**PROBE, "steps": 40}), folder)
+    assert loop.train(make_config(**{**PROBE, "steps": 40}), folder)
     assert not (folder / ".config.json@host.123.tmp").exists()
 
 
@@ -200,7 +201,7 @@ def test_rows_that_can_be_kept_are_kept(line, said, finished, copied, capsys):
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], line, *lines[2:]]))
     forget(copied, 3)
-    assert run.train(make_config(**PROBE, seeds=2), copied)
+    assert loop.train(make_config(**PROBE, seeds=2), copied)
     assert said in capsys.readouterr().out
     assert_same_run(finished, copied)
 
@@ -208,7 +209,7 @@ def test_rows_that_can_be_kept_are_kept(line, said, finished, copied, capsys):
 def test_lost_rows_are_named(copied, capsys):
     forget(copied, 3)
     (copied / "metrics.jsonl").unlink()
-    assert run.train(make_config(**PROBE, seeds=2), copied)
+    assert loop.train(make_config(**PROBE, seeds=2), copied)
     assert "metrics.jsonl is missing: the rows of the first 3 iterations are lost" in capsys.readouterr().out
 
 
@@ -221,7 +222,7 @@ def hurt(checkpoint_folder: pathlib.Path) -> None:
 def test_a_checkpoint_damaged_twice_is_set_aside_twice(copied, capsys):
     for name in ("damaged-checkpoints-4", "damaged-checkpoints-4-2"):
         hurt(copied / "checkpoints/4")
-        assert run.train(make_config(**PROBE, seeds=2), copied)
+        assert loop.train(make_config(**PROBE, seeds=2), copied)
         assert f"set aside as {name} " in capsys.readouterr().out and (copied / name).is_dir()
 
 
@@ -230,25 +231,25 @@ def test_where_no_checkpoint_can_be_read_every_try_gets_the_same_answer(copied):
         hurt(path)
     for _ in range(2):
         with pytest.raises(errors.UserError, match=r"no checkpoint in .* can be read"):
-            run.train(make_config(**PROBE, seeds=2), copied)
+            loop.train(make_config(**PROBE, seeds=2), copied)
 
 
 def test_a_checkpoint_of_another_run_is_refused(copied, tmp_path):
     other = tmp_path / "other"
-    assert run.train(make_config(**PROBE, seeds=2), other)
+    assert loop.train(make_config(**PROBE, seeds=2), other)
     shutil.rmtree(copied / "checkpoints/4")
     shutil.copytree(other / "checkpoints/4", copied / "checkpoints/4")
     with pytest.raises(errors.UserError, match="checkpoints/4 belongs to another run"):
-        run.train(make_config(**PROBE, seeds=2), copied)
+        loop.train(make_config(**PROBE, seeds=2), copied)
     with pytest.raises(errors.UserError, match="checkpoints/4 belongs to another run"):
-        run.load(copied, "latest", None, pytest.fail)
+        loop.load(copied, "latest", None, pytest.fail)
 
 
 def test_two_processes_do_not_write_to_one_run(tmp_path):
     folder = tmp_path / "run"
     with folder_lib.locked(folder):
         with pytest.raises(errors.UserError, match=rf"in use by process {os.getpid()} on .* since 20"):
-            run.train(make_config(**PROBE), folder)
+            loop.train(make_config(**PROBE), folder)
         assert [path.name for path in folder.iterdir()] == ["run.lock"]
     # The lock of a process that is dead is nobody's.
     held = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDWR), fcntl.LOCK_EX); os.kill(os.getpid(), 9)"
@@ -278,7 +279,7 @@ def test_a_config_that_is_no_file_gets_one_sentence(tmp_path):
 @pytest.mark.parametrize("step", ["²", "-1", "four", "", "1e1"])
 def test_a_step_that_is_none_gets_one_sentence(step, finished):
     with pytest.raises(errors.UserError, match="choose latest, best or one of 1, 2, 3, 4"):
-        run.load(finished, step, None, pytest.fail)
+        loop.load(finished, step, None, pytest.fail)
 
 
 def test_a_link_under_a_temporary_name_is_not_followed(tmp_path):
@@ -300,11 +301,11 @@ def test_what_cannot_be_written_is_said_with_the_last_good_checkpoint(copied, mo
     with pytest.raises(
         errors.UserError, match=r"No space left on device; the last good checkpoint is .*checkpoints/2;"
     ):
-        run.train(make_config(**PROBE, seeds=2), copied)
+        loop.train(make_config(**PROBE, seeds=2), copied)
 
 
 def test_a_lane_that_becomes_non_finite_is_frozen_and_the_others_finish(finished, tmp_path, monkeypatch, capsys):
-    from traces_jax import parallel
+    from traces_jax.core import parallel
 
     real = parallel.Program.chunk
 
@@ -318,7 +319,7 @@ def test_a_lane_that_becomes_non_finite_is_frozen_and_the_others_finish(finished
 
     monkeypatch.setattr(parallel.Program, "chunk", chunk)
     folder = tmp_path / "run"
-    assert run.train(make_config(**PROBE, seeds=2), folder)
+    assert loop.train(make_config(**PROBE, seeds=2), folder)
     assert "seed=1 became non-finite in iteration 2" in capsys.readouterr().out
     rows = list(metrics.read(folder / "metrics.jsonl"))
     quiet = lambda row: {k: v for k, v in row.items() if k != "seconds" and not k.startswith("stage/")}  # noqa: E731

@@ -11,8 +11,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from traces_jax import archives, replay, score, tasks
-from traces_jax.host import arrays, errors, prior
+from traces_jax import replay, score, tasks
+from traces_jax.host import errors
+from traces_jax.host.data import archives, arrays, prior
 from traces_jax.host.report import read as report_read
 
 # --- npz -----------------------------------------------------------------------------------------------------------

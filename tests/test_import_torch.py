@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from traces_jax.estimator import credit, import_torch, network
+from traces_jax.estimator import credit, network
+from traces_jax.host.data import import_torch
 
 # The authors' estimators and what they say to fixed inputs: not ours to publish, so they lie beside the repository.
 SHARED = pathlib.Path(os.environ.get("TRACES_JAX_SHARED", pathlib.Path(__file__).parents[2] / "shared"))

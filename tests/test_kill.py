@@ -5,7 +5,7 @@ import subprocess
 
 from helpers import assert_same_run, command, rows_written, wait_for
 
-from traces_jax.host import checkpoint
+from traces_jax.host.run import checkpoint
 
 
 def test_killed_twice_and_interrupted_loses_nothing(tmp_path, environment):

@@ -5,18 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from traces_jax.solvers import lagrange
+from traces_jax.solvers import multipliers
 
 LIMIT, RATE, INITIAL = 25.0, 0.035, 1e-3
 
 
 def trace(measures, limit=LIMIT, lr=RATE, initial=INITIAL, maximum=1e9):
-    state = lagrange.init(initial)
-    multipliers = []
+    state = multipliers.init(initial)
+    found = []
     for measure in measures:
-        state = lagrange.update(state, jnp.float32(measure), limit, True, lr=lr, maximum=maximum)
-        multipliers.append(float(state.multiplier))
-    return multipliers
+        state = multipliers.update(state, jnp.float32(measure), limit, True, lr=lr, maximum=maximum)
+        found.append(float(state.multiplier))
+    return found
 
 
 def adam(measures):
@@ -56,8 +56,8 @@ def test_never_above_its_maximum():
 @pytest.mark.parametrize("measure", [np.nan, np.inf, -np.inf])
 def test_an_unknown_measure_changes_nothing(measure):
     """Neither the multiplier nor Adam's moments and step count: the next known measure acts as if nothing had been."""
-    state = lagrange.update(lagrange.init(INITIAL), jnp.float32(30.0), LIMIT, True, lr=RATE, maximum=1e9)
-    same = lagrange.update(state, jnp.float32(measure), LIMIT, True, lr=RATE, maximum=1e9)
+    state = multipliers.update(multipliers.init(INITIAL), jnp.float32(30.0), LIMIT, True, lr=RATE, maximum=1e9)
+    same = multipliers.update(state, jnp.float32(measure), LIMIT, True, lr=RATE, maximum=1e9)
     assert jax.tree.structure(same) == jax.tree.structure(state)
     for now, before in zip(jax.tree.leaves(same), jax.tree.leaves(state), strict=True):
         np.testing.assert_array_equal(now, before)
@@ -77,9 +77,9 @@ def test_an_unknown_measure_changes_nothing(measure):
     ],
 )
 def test_the_multiplier_in_force_by_hand(measure, limit, expected):
-    weight = lagrange.in_force(jnp.float32(0.5), jnp.float32(measure), limit, proportional=2.0)
+    weight = multipliers.in_force(jnp.float32(0.5), jnp.float32(measure), limit, proportional=2.0)
     np.testing.assert_allclose(weight, expected, rtol=1e-6)
-    assert lagrange.in_force(jnp.float32(0.5), jnp.float32(measure), limit, proportional=0.0) == 0.5
+    assert multipliers.in_force(jnp.float32(0.5), jnp.float32(measure), limit, proportional=0.0) == 0.5
 
 
 def test_the_proportional_part_damps():
@@ -88,12 +88,12 @@ def test_the_proportional_part_damps():
     def swing(proportional):
         def step(carry, _):
             state, cost = carry
-            state = lagrange.update(state, cost, LIMIT, True, lr=RATE, maximum=1e9)
-            weight = lagrange.in_force(state.multiplier, cost, LIMIT, proportional=proportional)
+            state = multipliers.update(state, cost, LIMIT, True, lr=RATE, maximum=1e9)
+            weight = multipliers.in_force(state.multiplier, cost, LIMIT, proportional=proportional)
             cost = jnp.maximum(cost - 5.0 * (weight - 1.0), 0.0)
             return (state, cost), cost
 
-        _, costs = jax.lax.scan(step, (lagrange.init(0.0), jnp.float32(30.0)), None, length=400)
+        _, costs = jax.lax.scan(step, (multipliers.init(0.0), jnp.float32(30.0)), None, length=400)
         return np.ptp(costs[-50:])
 
     assert swing(0.0) > 10.0
@@ -102,8 +102,8 @@ def test_the_proportional_part_damps():
 
 def test_mix_by_hand():
     reward, cost = jnp.asarray([2.0, -1.0]), jnp.asarray([1.0, 4.0])
-    np.testing.assert_array_equal(lagrange.mix(reward, cost, jnp.float32(0.0)), reward)
+    np.testing.assert_array_equal(multipliers.mix(reward, cost, jnp.float32(0.0)), reward)
     # (2 - 3 * 1) / 4 and (-1 - 3 * 4) / 4.
-    np.testing.assert_array_equal(lagrange.mix(reward, cost, jnp.float32(3.0)), [-0.25, -3.25])
+    np.testing.assert_array_equal(multipliers.mix(reward, cost, jnp.float32(3.0)), [-0.25, -3.25])
     # A huge multiplier leaves the cost alone, at its own scale.
-    np.testing.assert_allclose(lagrange.mix(reward, cost, jnp.float32(1e6)), -cost, rtol=1e-5)
+    np.testing.assert_allclose(multipliers.mix(reward, cost, jnp.float32(1e6)), -cost, rtol=1e-5)

@@ -9,8 +9,10 @@ import pytest
 from helpers import make_config
 
 from traces_jax import config as config_lib
-from traces_jax import parallel, tasks
-from traces_jax.host import build, errors, memory
+from traces_jax import tasks
+from traces_jax.core import parallel
+from traces_jax.host import errors
+from traces_jax.host.run import build, memory
 
 SMALL = {"environment": {"count": 4, "steps": 1000}, "steps": 400_000, "ppo": {"minibatch": 100}}
 MACHINE = memory.Machine("this machine", free=10**9, pieces=1, copies=1, checkpoints=True)

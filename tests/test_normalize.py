@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from traces_jax import normalize
+from traces_jax.core import normalize
 
 _update = jax.jit(normalize.update)
 

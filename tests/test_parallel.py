@@ -9,8 +9,8 @@ import pytest
 from helpers import assert_trees_close, make_config, train
 
 from traces_jax import config as config_lib
-from traces_jax import learner, parallel
-from traces_jax.host import build
+from traces_jax.core import learner, parallel
+from traces_jax.host.run import build
 
 # Hopper's contacts amplify rounding; within these few steps they do not have the time.
 SMALL = {

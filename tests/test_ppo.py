@@ -9,9 +9,10 @@ import optax
 import pytest
 from helpers import assert_trees_close, make_config
 
-from traces_jax import distributions, learner, tasks
+from traces_jax import tasks
 from traces_jax.config import PPOConfig
-from traces_jax.networks import Critic, GaussianActor
+from traces_jax.core import distributions, learner
+from traces_jax.core.networks import Critic, GaussianActor
 from traces_jax.solvers import ppo
 
 # --- Distributions -------------------------------------------------------------------------------------------------

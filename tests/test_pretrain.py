@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 from helpers import ROOT, make_config
 
-from traces_jax import normalize, sources, tasks
+from traces_jax import sources, tasks
+from traces_jax.core import normalize
 from traces_jax.estimator import pretrain as pretrain_lib
 from traces_jax.estimator import refit
 from traces_jax.feedback.trajectories import Trajectories
-from traces_jax.host import errors, offline, prior
-from traces_jax.host import pretrain as host
+from traces_jax.host import errors
+from traces_jax.host.data import offline, prior
+from traces_jax.host.data import pretrain as host
 
 # Ten steps, of which each costs its action, held within 0 and 1.
 BUDGET = {

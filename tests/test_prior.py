@@ -12,11 +12,14 @@ from test_import_torch import SHARED, estimator_arrays, save_arrays
 from test_run import stop_after
 
 from traces_jax import config as config_lib
-from traces_jax import optimize, score, sources, tasks
-from traces_jax.estimator import import_torch, network
+from traces_jax import score, sources, tasks
+from traces_jax.core import optimize
+from traces_jax.core.normalize import RunningStatistics
+from traces_jax.estimator import network
 from traces_jax.feedback.trajectories import Trajectories
-from traces_jax.host import build, errors, prior, run
-from traces_jax.normalize import RunningStatistics
+from traces_jax.host import errors
+from traces_jax.host.data import import_torch, prior
+from traces_jax.host.run import build, loop
 from traces_jax.sources import Prior
 
 BUDGET = {
@@ -124,22 +127,22 @@ def test_every_lane_starts_from_it_with_a_policy_of_its_own(store, tmp_path):
 def test_a_run_goes_on_without_the_folder(tmp_path, monkeypatch):
     config = config_of(estimator={"init": str(tmp_path / "estimator")})
     save(tmp_path / "estimator", config)
-    assert run.train(config, tmp_path / "whole")
+    assert loop.train(config, tmp_path / "whole")
     with monkeypatch.context() as patch:
         stop_after(patch, 3)
-        assert not run.train(config, tmp_path / "cut")
+        assert not loop.train(config, tmp_path / "cut")
     shutil.rmtree(tmp_path / "estimator")
-    assert run.train(config, tmp_path / "cut")
+    assert loop.train(config, tmp_path / "cut")
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
     with pytest.raises(errors.UserError, match="does not exist"):
-        run.train(config, tmp_path / "another")
+        loop.train(config, tmp_path / "another")
 
 
 def test_a_run_can_start_from_a_run(tmp_path):
     """With its first seed's newest estimator, statistics and store, the newest rows of which survive."""
     first = config_of(seeds=2, refit={"store": 7})
-    assert run.train(first, tmp_path / "first")
-    loaded = run.load(tmp_path / "first", "latest", 0, print)
+    assert loop.train(first, tmp_path / "first")
+    loaded = loop.load(tmp_path / "first", "latest", 0, print)
     then = jax.tree.map(lambda leaf: np.asarray(leaf[0]), loaded.state.replace(key=None))
     written = int(then.source.store.written)
     assert written == 12, "or the ring has not come around"
@@ -166,7 +169,7 @@ def test_a_run_can_start_from_a_file_of_pytorch(tmp_path):
     own = jax.tree.map(lambda leaf: leaf[0], state.replace(key=None))
     assert_equal(own.source.fitted, optimize.init(import_torch.estimator(tmp_path / "a.pt")))
     assert not own.source.store.rows.valid.any() and own.normalizers.observation.count == 0
-    assert run.train(config, tmp_path / "run")
+    assert loop.train(config, tmp_path / "run")
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the authors' estimators are not beside the repository")
@@ -290,7 +293,7 @@ def test_damaged_folders_leave_no_run(damage, tmp_path):
 def refused(folder: pathlib.Path, config, says):
     before = sorted(folder.rglob("*"))
     with pytest.raises(errors.UserError, match=says) as caught:
-        run.train(config, folder / "run")
+        loop.train(config, folder / "run")
     assert "\n" not in str(caught.value) and str(caught.value).endswith(".")
     assert sorted(folder.rglob("*")) == before
 

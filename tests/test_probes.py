@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import make_config, train
 
-from traces_jax.host import evaluation
+from traces_jax.host.run import evaluation
 
 pytestmark = pytest.mark.usefixtures("optimized")
 

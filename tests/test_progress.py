@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from traces_jax.host import progress
+from traces_jax.host.run import progress
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from traces_jax import tasks
-from traces_jax.host import errors, render, strip
+from traces_jax.host import errors
+from traces_jax.host.show import render, strip
 
 needs_graphics = pytest.mark.skipif(
     sys.platform == "linux" and not any(ctypes.util.find_library(name) for name in ("EGL", "OSMesa")),

@@ -19,8 +19,9 @@ from helpers import ROOT, make_config
 
 from traces_jax import config as config_lib
 from traces_jax import report, tasks
-from traces_jax.host import cli, curves, errors, files
+from traces_jax.host import cli, errors, files
 from traces_jax.host.report import credits, groups, make, pictures, published, read, statistics, tables
+from traces_jax.host.show import curves
 
 BALL = "SafetyBallRun-v0"
 CHROMIUM = shutil.which("chromium")

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from traces_jax import rollout, tasks
+from traces_jax import tasks
+from traces_jax.core import rollout
 from traces_jax.physics import PhysicsState
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from helpers import ROOT, assert_same_run, make_config, make_folder, rows_written
 
-from traces_jax.host import errors, metrics, run
+from traces_jax.host import errors
+from traces_jax.host.run import loop, metrics
 
 HOPPER = {
     "task": "SafetyHopperVelocity-v1",
@@ -47,7 +48,7 @@ TRACES = {
 
 def stop_after(monkeypatch, iterations: int) -> None:
     """Makes the run believe that Ctrl-C was pressed in its `iterations`-th iteration."""
-    from traces_jax import parallel
+    from traces_jax.core import parallel
 
     real = parallel.Program.chunk
 
@@ -63,27 +64,27 @@ def stop_after(monkeypatch, iterations: int) -> None:
 def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(settings, iterations, tmp_path, monkeypatch):
     """With physics, and with episodes that run on across the stop; and with a pool and a store in between."""
     config = make_config(**settings)
-    assert run.train(config, tmp_path / "whole")
+    assert loop.train(config, tmp_path / "whole")
     with monkeypatch.context() as patch:
         stop_after(patch, iterations)
-        assert not run.train(config, tmp_path / "cut")
+        assert not loop.train(config, tmp_path / "cut")
     assert [row["iteration"] for row in metrics.read(tmp_path / "cut/metrics.jsonl")] == list(range(iterations))
-    assert run.train(config, tmp_path / "cut")
+    assert loop.train(config, tmp_path / "cut")
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
     config = make_config(**PROBE)
-    assert run.train(config, tmp_path / "run")
+    assert loop.train(config, tmp_path / "run")
     shutil.copytree(tmp_path / "run", tmp_path / "hurt")
     newest = tmp_path / "hurt/checkpoints" / str(config.iterations)
     for path in newest.rglob("*"):
         if path.is_file() and "ocdbt" not in path.name and path.stat().st_size > 100:
             path.write_bytes(b"\0" * 50)
     said: list[str] = []
-    assert run.load(tmp_path / "hurt", "latest", None, said.append).iterations[0] < config.iterations
+    assert loop.load(tmp_path / "hurt", "latest", None, said.append).iterations[0] < config.iterations
     assert "passed over" in said[0] and newest.exists(), "whoever only reads moves nothing"
-    assert run.train(config, tmp_path / "hurt")
+    assert loop.train(config, tmp_path / "hurt")
     assert "damaged" in capsys.readouterr().out
     assert_same_run(tmp_path / "run", tmp_path / "hurt")
 
@@ -91,7 +92,7 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
 def test_a_checkpoint_of_other_shapes_is_not_called_damaged(tmp_path):
     """As when a later version has another default for a field that config.json does not know."""
     config = make_config(**PROBE)
-    assert run.train(config, tmp_path / "run")
+    assert loop.train(config, tmp_path / "run")
     path = tmp_path / "run/config.json"
     wider = json.loads(path.read_text())
     wider["policy"]["hidden"] = [9]
@@ -99,9 +100,9 @@ def test_a_checkpoint_of_other_shapes_is_not_called_damaged(tmp_path):
     before = sorted((tmp_path / "run/checkpoints").iterdir())
     says = r"checkpoints/4 is of another version of this program, .*: agent\..* is \[1, 8\] there and \[1, 9\] here\."
     with pytest.raises(errors.UserError, match=says):
-        run.load(tmp_path / "run", "latest", None, pytest.fail)
+        loop.load(tmp_path / "run", "latest", None, pytest.fail)
     with pytest.raises(errors.UserError, match=says):
-        run.train(make_config(**{**PROBE, "policy": {"hidden": (9,)}}), tmp_path / "run")
+        loop.train(make_config(**{**PROBE, "policy": {"hidden": (9,)}}), tmp_path / "run")
     assert sorted((tmp_path / "run/checkpoints").iterdir()) == before
 
 
@@ -110,7 +111,7 @@ def test_folder_of_another_config_is_left_alone(tmp_path):
     make_folder(config, tmp_path / "run")
     before = (tmp_path / "run/config.json").read_text()
     with pytest.raises(errors.UserError, match=r"ppo\.passes=2, not 3"):
-        run.train(make_config(**{**PROBE, "ppo": {"minibatch": 20, "passes": 3}}), tmp_path / "run")
+        loop.train(make_config(**{**PROBE, "ppo": {"minibatch": 20, "passes": 3}}), tmp_path / "run")
     assert (tmp_path / "run/config.json").read_text() == before
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.json", "run.lock"]
     # How it is watched may change, and what is collected elsewhere.
@@ -120,13 +121,13 @@ def test_folder_of_another_config_is_left_alone(tmp_path):
 def test_folder_that_is_no_run_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(errors.UserError, match="is not a run"):
-        run.train(make_config(**PROBE), tmp_path)
+        loop.train(make_config(**PROBE), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_non_finite_run_stops_and_names_the_last_good_checkpoint(tmp_path, monkeypatch):
     """The parameters are poisoned in iteration 2; iterations 0 and 1 were good."""
-    from traces_jax import parallel
+    from traces_jax.core import parallel
 
     real = parallel.Program.chunk
 
@@ -137,21 +138,21 @@ def test_non_finite_run_stops_and_names_the_last_good_checkpoint(tmp_path, monke
 
     monkeypatch.setattr(parallel.Program, "chunk", chunk)
     with pytest.raises(errors.UserError, match=r"non-finite \(seed=0 in iteration 2\).*checkpoints/2"):
-        run.train(make_config(**PROBE), tmp_path / "run")
+        loop.train(make_config(**PROBE), tmp_path / "run")
     assert rows_written(tmp_path / "run") == 2
 
 
 def test_best_keeps_the_best_feasible_state(tmp_path):
     config = make_config(**PROBE)
-    assert run.train(config, tmp_path / "run")
+    assert loop.train(config, tmp_path / "run")
     returns = [row["window/return"] for row in metrics.read(tmp_path / "run/metrics.jsonl")]
-    loaded = run.load(tmp_path / "run", "best", None, print)
+    loaded = loop.load(tmp_path / "run", "best", None, print)
     assert loaded.iterations.tolist() == [1 + int(np.argmax(returns))]
 
 
 def test_evaluation_of_a_finished_run(tmp_path):
     config = make_config(**{**PROBE, "seeds": 2})
-    assert run.train(config, tmp_path / "run")
+    assert loop.train(config, tmp_path / "run")
     saved = json.loads((tmp_path / "run/evaluation.json").read_text())
     raw = np.load(tmp_path / "run/evaluation.npz")
     assert raw["return"].shape == (2, 2)
@@ -162,16 +163,16 @@ def test_evaluation_of_a_finished_run(tmp_path):
 
 def test_load_one_seed_and_one_step(tmp_path):
     config = make_config(**{**PROBE, "seeds": 2})
-    assert run.train(config, tmp_path / "run")
-    everything = run.load(tmp_path / "run", "2", None, print)
-    second = run.load(tmp_path / "run", "2", 1, print)
+    assert loop.train(config, tmp_path / "run")
+    everything = loop.load(tmp_path / "run", "2", None, print)
+    second = loop.load(tmp_path / "run", "2", 1, print)
     assert [lane.name for lane in second.built.lanes] == ["seed=1"]
     for whole, part in zip(jax.tree.leaves(everything.state.agent), jax.tree.leaves(second.state.agent), strict=True):
         np.testing.assert_array_equal(whole[1:], part)
     with pytest.raises(errors.UserError, match=r"--step=99 .* 1, 2, 3, 4"):
-        run.load(tmp_path / "run", "99", None, print)
+        loop.load(tmp_path / "run", "99", None, print)
     with pytest.raises(errors.UserError, match=r"--seed=7 .* 0, 1"):
-        run.load(tmp_path / "run", "latest", 7, print)
+        loop.load(tmp_path / "run", "latest", 7, print)
 
 
 @pytest.mark.parametrize(

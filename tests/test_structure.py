@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import traces_jax
-from traces_jax.keys import Stream
+from traces_jax.core.keys import Stream
 
 PACKAGE = pathlib.Path(traces_jax.__file__).parent
 # The command lines and what serves them; everything else is the core, which only computes.

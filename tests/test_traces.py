@@ -11,11 +11,12 @@ import pytest
 from helpers import assert_trees_close, make_config, other_value, train
 
 from traces_jax import config as config_lib
-from traces_jax import episodes, optimize, sources, tasks
+from traces_jax import sources, tasks
 from traces_jax.config import RefitConfig
+from traces_jax.core import episodes, optimize
 from traces_jax.estimator import credit, network, refit
 from traces_jax.feedback import trajectories
-from traces_jax.host import build
+from traces_jax.host.run import build
 from traces_jax.sources.traces import Schedule
 
 PROBE = {

@@ -18,7 +18,9 @@ from helpers import ROOT, make_config
 from traces_jax import config as config_lib
 from traces_jax import watch
 from traces_jax.config import Config
-from traces_jax.host import curves, errors, metrics, view
+from traces_jax.host import errors
+from traces_jax.host.run import metrics
+from traces_jax.host.show import curves, view
 
 TRACES = {
     "task": "ProbeBudget",

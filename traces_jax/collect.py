@@ -15,7 +15,8 @@ import pathlib
 from absl import flags
 from ml_collections import config_flags
 
-from traces_jax.host import arrays, cli, errors, experiment, runtime
+from traces_jax.host import cli, errors, experiment, runtime
+from traces_jax.host.data import arrays
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment file, for instance experiments/ant.py.")
 _OUT = flags.DEFINE_string("out", None, "Output file (.hdf5).")
@@ -34,7 +35,7 @@ def main() -> int:
         raise arrays.exists(out)
     runtime.setup()
 
-    from traces_jax.host import collect  # after set-up: nothing may touch JAX's devices before it
+    from traces_jax.host.data import collect  # after set-up: nothing may touch JAX's devices before it
 
     collect.collect(config, out, _EPISODES.value)
     print(f"saved: {out}")

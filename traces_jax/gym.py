@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 if TYPE_CHECKING:
-    from traces_jax.host.render import Painter
+    from traces_jax.host.show.render import Painter
     from traces_jax.tasks import State
 
 # All tasks but the probes. Written out, because the registry of tasks loads JAX; a test holds the two together.
@@ -92,7 +92,7 @@ class TaskEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         if self.render_mode is None or self._state is None:
             return None
         if self._painter is None:
-            from traces_jax.host import render
+            from traces_jax.host.show import render
 
             width, height = self._size
             self._painter = render.Painter(self._physics.mj_model, width=width, height=height)

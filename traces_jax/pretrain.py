@@ -15,7 +15,8 @@ import pathlib
 from absl import flags
 from ml_collections import config_flags
 
-from traces_jax.host import arrays, cli, experiment, runtime
+from traces_jax.host import cli, experiment, runtime
+from traces_jax.host.data import arrays
 
 # Other commands have these flags too, and tests load them into one process.
 _CONFIG = config_flags.DEFINE_config_file(
@@ -34,7 +35,7 @@ def main() -> int:
     out = pathlib.Path(arrays.given(_OUT, "estimators/ant")) if wanted else None
     runtime.setup()
 
-    from traces_jax.host import pretrain  # after set-up: nothing may touch JAX's devices before it
+    from traces_jax.host.data import pretrain  # after set-up: nothing may touch JAX's devices before it
 
     pretrain.pretrain(config, data, out, overwrite=_OVERWRITE.value)
     if out is not None:

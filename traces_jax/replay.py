@@ -21,7 +21,9 @@ from jax import lax
 
 from traces_jax import config as config_lib
 from traces_jax import tasks
-from traces_jax.host import arrays, cli, errors, files, render, runtime
+from traces_jax.host import cli, errors, files, runtime
+from traces_jax.host.data import arrays
+from traces_jax.host.show import render
 from traces_jax.physics import base as physics_base
 
 _TASK = flags.DEFINE_string("task", None, "Name of the task, for instance SafetyAntVelocity-v1.")
@@ -124,7 +126,7 @@ def main() -> int:
         render.check_video_name(video)
     runtime.setup()
 
-    from traces_jax.host import build  # after set-up: nothing may touch JAX's devices before it
+    from traces_jax.host.run import build  # after set-up: nothing may touch JAX's devices before it
 
     task = make_task(name, build.choose_physics(_PHYSICS.value, jax.default_backend()))
     result = jax.device_get(replay(task, load(actions, task)))

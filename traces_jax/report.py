@@ -9,7 +9,8 @@ import pathlib
 
 from absl import flags
 
-from traces_jax.host import arrays, cli, errors
+from traces_jax.host import cli, errors
+from traces_jax.host.data import arrays
 from traces_jax.host.report import make
 
 # Other commands have this flag too, and tests load them into one process.

@@ -20,8 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
-from traces_jax.estimator import credit, import_torch, network
-from traces_jax.host import arrays, cli, errors, files, prior, runtime
+from traces_jax.estimator import credit, network
+from traces_jax.host import cli, errors, files, runtime
+from traces_jax.host.data import arrays, import_torch, prior
 
 _ESTIMATOR = flags.DEFINE_string(
     "estimator", None, "Folder of a run or of pretrain, or state dict saved by PyTorch (.pt)."

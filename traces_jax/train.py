@@ -22,9 +22,9 @@ def main() -> int:
     folder = pathlib.Path(_RUN_DIR.value or f"runs/{experiment.path(_CONFIG).stem}")
     runtime.setup()
 
-    from traces_jax.host import run  # after set-up: nothing may touch JAX's devices before it
+    from traces_jax.host.run import loop  # after set-up: nothing may touch JAX's devices before it
 
-    complete = run.train(config, folder)
+    complete = loop.train(config, folder)
     print(f"run folder: {folder}")
     return cli.OK if complete else cli.STOPPED
 

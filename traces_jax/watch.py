@@ -12,8 +12,9 @@ import rich.console
 import rich.live
 from absl import flags
 
-from traces_jax.host import cli, errors, view
-from traces_jax.host import folder as folder_lib
+from traces_jax.host import cli, errors
+from traces_jax.host.run import folder as folder_lib
+from traces_jax.host.show import view
 
 # Other commands have this flag too, and tests load them into one process.
 _RUN = flags.DEFINE_string("run", None, "Run folder.", allow_override=True)

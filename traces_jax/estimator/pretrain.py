@@ -16,11 +16,11 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from traces_jax.config import PretrainConfig
+from traces_jax.core.keys import Stream, stream
+from traces_jax.core.optimize import Trained
 from traces_jax.estimator import network
 from traces_jax.estimator import refit as refit_lib
 from traces_jax.feedback.trajectories import Trajectories
-from traces_jax.keys import Stream, stream
-from traces_jax.optimize import Trained
 
 _SHARE = "share"
 _CUT, _WHOLE = PartitionSpec(_SHARE), PartitionSpec()

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from traces_jax import optimize
 from traces_jax.config import RefitConfig
+from traces_jax.core import optimize
+from traces_jax.core.optimize import Number, Trained
 from traces_jax.estimator import credit, network
 from traces_jax.feedback import trajectories
 from traces_jax.feedback.trajectories import Ring, Trajectories
-from traces_jax.optimize import Number, Trained
 
 # From raw inputs [..., F] to what the network reads, [..., F].
 Prepare = Callable[[jax.Array], jax.Array]

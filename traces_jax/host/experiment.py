@@ -8,8 +8,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from traces_jax import config as config_lib
-from traces_jax import presets
-from traces_jax.config import Config
+from traces_jax.config import Config, presets
 from traces_jax.host import cli, errors
 
 

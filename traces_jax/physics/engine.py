@@ -27,7 +27,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from traces_jax import foreign
+from traces_jax.physics import foreign
 
 _TARGET = "traces_jax_engine"
 _TABLE_NAME = "traces_jax_engine_table"

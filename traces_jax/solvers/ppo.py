@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from traces_jax import distributions, optimize
 from traces_jax.config import PPOConfig
-from traces_jax.networks import Critic, GaussianActor
-from traces_jax.optimize import Number, Trained
+from traces_jax.core import distributions, optimize
+from traces_jax.core.networks import Critic, GaussianActor
+from traces_jax.core.optimize import Number, Trained
 
 
 @flax.struct.dataclass

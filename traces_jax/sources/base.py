@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import flax.struct
 import jax
 
-from traces_jax import optimize
 from traces_jax.config import Config
-from traces_jax.episodes import EpisodeWindow
+from traces_jax.core import optimize
+from traces_jax.core.episodes import EpisodeWindow
+from traces_jax.core.normalize import RunningStatistics
+from traces_jax.core.rollout import Transitions, Truth
 from traces_jax.feedback.trajectories import Trajectories
-from traces_jax.normalize import RunningStatistics
-from traces_jax.rollout import Transitions, Truth
 
 
 @flax.struct.dataclass

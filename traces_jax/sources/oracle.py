@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from traces_jax import episodes
+from traces_jax.core import episodes
 from traces_jax.sources.base import Verdict
 
 

@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from traces_jax import episodes, normalize, optimize
 from traces_jax.config import Config
+from traces_jax.core import episodes, normalize, optimize
+from traces_jax.core.keys import Stream, substream
 from traces_jax.estimator import credit, network, refit
 from traces_jax.feedback import labels, query, trajectories
 from traces_jax.feedback.trajectories import Cuts, Ring, Trajectories
-from traces_jax.keys import Stream, substream
 from traces_jax.sources.base import Verdict
 from traces_jax.tasks import Task
 

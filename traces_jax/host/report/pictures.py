@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traces_jax.host import curves
 from traces_jax.host.report import credits, groups, read
 from traces_jax.host.report.credits import Diagnosis
 from traces_jax.host.report.groups import Group
+from traces_jax.host.show import curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from traces_jax import config as config_lib
-from traces_jax.host import arrays, errors, metrics
+from traces_jax.host import errors
+from traces_jax.host.data import arrays
 from traces_jax.host.report import credits
+from traces_jax.host.run import metrics
 
 CURVES = (
     "episode/return",

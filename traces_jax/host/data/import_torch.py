@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from traces_jax import archives
-from traces_jax.estimator import gru, network, torch_pickle
+from traces_jax.estimator import gru, network
+from traces_jax.host.data import archives, torch_pickle
 
 _BYTE_ORDERS = {b"little": "<", b"big": ">"}
 # Far more than any estimator has; no file takes more memory than these say, however small it is.

@@ -5,7 +5,7 @@ import dataclasses
 import chex
 import numpy as np
 
-from traces_jax.host.curves import short
+from traces_jax.host.show.curves import short
 
 HEIGHT = 168
 # Pixels: around a panel, for its name, for its newest value.

@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 from absl import flags
 
-from traces_jax import archives
 from traces_jax.host import errors
+from traces_jax.host.data import archives
 
 # What the arrays of a packed file may unpack to. Those of others are as large as the file, whatever that is.
 _UNPACKED_BYTES = 1 << 28

@@ -15,7 +15,8 @@ from typing import Self
 import mujoco
 import numpy as np
 
-from traces_jax.host import errors, files, strip
+from traces_jax.host import errors, files
+from traces_jax.host.show import strip
 
 WIDTH, HEIGHT = 480, 360
 

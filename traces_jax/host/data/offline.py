@@ -19,11 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from traces_jax.config import Config
+from traces_jax.core.normalize import RunningStatistics
 from traces_jax.feedback import labels as labels_lib
 from traces_jax.feedback import trajectories
 from traces_jax.feedback.trajectories import Trajectories
-from traces_jax.host import arrays, errors
-from traces_jax.normalize import RunningStatistics
+from traces_jax.host import errors
+from traces_jax.host.data import arrays
 from traces_jax.tasks import Task
 
 _NEEDED = ("observations", "actions", "costs", "terminals", "timeouts")

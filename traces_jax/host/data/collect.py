@@ -21,10 +21,11 @@ import rich.table
 
 from traces_jax import config as config_lib
 from traces_jax.config import Config, Lane
-from traces_jax.host import build as build_lib
-from traces_jax.host import errors, evaluation, files, progress, runtime
-from traces_jax.keys import Stream
-from traces_jax.learner import Learner, LearnerState
+from traces_jax.core.keys import Stream
+from traces_jax.core.learner import Learner, LearnerState
+from traces_jax.host import errors, files, runtime
+from traces_jax.host.run import build as build_lib
+from traces_jax.host.run import evaluation, progress
 
 # Episodes that are played for each one that is kept.
 _PLAYED = 3

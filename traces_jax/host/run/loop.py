@@ -13,12 +13,14 @@ import jax
 import numpy as np
 
 from traces_jax.config import Config
-from traces_jax.host import best as best_lib
-from traces_jax.host import build as build_lib
-from traces_jax.host import checkpoint, cli, errors, evaluation, metrics, prior, progress, runtime
-from traces_jax.host import folder as folder_lib
-from traces_jax.host.build import Built
-from traces_jax.learner import LearnerState
+from traces_jax.core.learner import LearnerState
+from traces_jax.host import cli, errors, runtime
+from traces_jax.host.data import prior
+from traces_jax.host.run import best as best_lib
+from traces_jax.host.run import build as build_lib
+from traces_jax.host.run import checkpoint, evaluation, metrics, progress
+from traces_jax.host.run import folder as folder_lib
+from traces_jax.host.run.build import Built
 from traces_jax.sources import Prior
 
 

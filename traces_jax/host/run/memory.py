@@ -13,8 +13,9 @@ from typing import Any
 
 import jax
 
-from traces_jax import parallel, sources
+from traces_jax import sources
 from traces_jax.config import Config
+from traces_jax.core import parallel
 from traces_jax.host import errors
 from traces_jax.tasks import Task
 

@@ -17,13 +17,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from traces_jax import archives, normalize, optimize, sources
 from traces_jax import config as config_lib
+from traces_jax import sources
 from traces_jax.config import Config
-from traces_jax.estimator import import_torch
+from traces_jax.core import normalize, optimize
 from traces_jax.feedback.trajectories import Ring, Trajectories
-from traces_jax.host import arrays, errors, files
-from traces_jax.host import build as build_lib
+from traces_jax.host import errors, files
+from traces_jax.host.data import archives, arrays, import_torch
+from traces_jax.host.run import build as build_lib
 from traces_jax.sources import Prior
 from traces_jax.tasks import Task
 
@@ -107,9 +108,9 @@ def check_out(folder: pathlib.Path, *, overwrite: bool) -> None:
 
 
 def _from_run(folder: pathlib.Path, seed: int | None, say: Callable[[str], None]) -> Saved:
-    from traces_jax.host import run  # runs start from what this file reads, and this file reads runs
+    from traces_jax.host.run import loop  # runs start from what this file reads, and this file reads runs
 
-    loaded = run.load(folder, "latest", seed, say)
+    loaded = loop.load(folder, "latest", seed, say)
     source = loaded.built.program.learner.source
     if not isinstance(source, sources.Traces):
         raise errors.UserError(f"run {folder} has no estimator: it was trained with method.source=oracle.")

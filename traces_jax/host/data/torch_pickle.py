@@ -10,7 +10,7 @@ import math
 import pickletools
 from typing import NamedTuple, TypeGuard, TypeVar
 
-from traces_jax import archives
+from traces_jax.host.data import archives
 
 _DTYPES = {
     "DoubleStorage": "f8",

@@ -14,12 +14,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from traces_jax import distributions, episodes, normalize, rollout, sources
+from traces_jax import sources
 from traces_jax.config import Config
+from traces_jax.core import distributions, episodes, normalize, rollout
+from traces_jax.core.keys import Stream, stream
+from traces_jax.core.networks import Critic, GaussianActor
 from traces_jax.feedback import labels
-from traces_jax.keys import Stream, stream
-from traces_jax.networks import Critic, GaussianActor
-from traces_jax.solvers import advantages, lagrange, ppo
+from traces_jax.solvers import advantages, multipliers, ppo
 from traces_jax.tasks import Task
 
 # Gives back an array, not before the time was read, and that time: microseconds, uint32 []; they may wrap.
@@ -47,7 +48,7 @@ class LearnerState:
     key: jax.Array
     diverged: jax.Array
     agent: ppo.Agent
-    multiplier: lagrange.LagrangeState
+    multiplier: multipliers.LagrangeState
     normalizers: Normalizers
     window: episodes.EpisodeWindow
     source: Any
@@ -109,7 +110,7 @@ class Learner:
             key=key,
             diverged=jnp.full((), -1, jnp.int32),
             agent=ppo.init(self.modules, stream(key, 0, Stream.INIT), observation_size, summary_size),
-            multiplier=lagrange.init(config.lagrange.initial),
+            multiplier=multipliers.init(config.lagrange.initial),
             normalizers=Normalizers(
                 # The estimator reads what it was fitted to, scaled as it was then.
                 observation=known if known is not None else normalize.init((observation_size,)),
@@ -181,7 +182,7 @@ class Learner:
             index,
         )
         cost, judged = self._time(verdict.cost)
-        multiplier = lagrange.update(
+        multiplier = multipliers.update(
             state.multiplier,
             verdict.measure,
             verdict.limit,
@@ -189,7 +190,7 @@ class Learner:
             lr=config.lagrange.lr,
             maximum=config.lagrange.maximum,
         )
-        weight = lagrange.in_force(
+        weight = multipliers.in_force(
             multiplier.multiplier, verdict.measure, verdict.limit, proportional=config.lagrange.proportional
         )
         samples, normalizers = self._samples(config, state, transitions, cost, weight)
@@ -341,7 +342,7 @@ class Learner:
             value_of(state.agent.cost_critic.params, next_context),
             decay=config.ppo.cost_gae_lambda,
         )
-        advantage = lagrange.mix(
+        advantage = multipliers.mix(
             advantages.standardize(reward_advantage), advantages.center(cost_advantage), multiplier
         )
         mean, log_std = self.modules.policy(state.agent.actor.params, context)

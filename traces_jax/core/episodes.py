@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from traces_jax.core.rollout import Truth
 from traces_jax.feedback import trajectories
-from traces_jax.rollout import Truth
 
 
 @flax.struct.dataclass

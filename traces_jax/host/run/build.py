@@ -5,9 +5,11 @@ import dataclasses
 import jax
 
 from traces_jax import config as config_lib
-from traces_jax import learner, parallel, sources, tasks
+from traces_jax import sources, tasks
 from traces_jax.config import Config, Lane
-from traces_jax.host import clock, errors, memory
+from traces_jax.core import learner, parallel
+from traces_jax.host import errors
+from traces_jax.host.run import clock, memory
 
 
 @dataclasses.dataclass(frozen=True)

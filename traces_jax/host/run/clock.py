@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numba import types
 
-from traces_jax import foreign
+from traces_jax.physics import foreign
 
 _TARGET = "traces_jax_clock"
 _MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 0)

@@ -17,7 +17,8 @@ import rich.text
 
 from traces_jax import config as config_lib
 from traces_jax.config import Config
-from traces_jax.host import curves, metrics, progress
+from traces_jax.host.run import metrics, progress
+from traces_jax.host.show import curves
 
 # The narrowest a curve may be, and the lowest and the highest.
 _NARROW, _LOW, _HIGH = 40, 3, 8

@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from traces_jax.host import checkpoint
-from traces_jax.learner import LearnerState
+from traces_jax.core.learner import LearnerState
+from traces_jax.host.run import checkpoint
 
 _NONE = -1
 

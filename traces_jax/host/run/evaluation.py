@@ -13,15 +13,16 @@ import numpy as np
 import rich.console
 import rich.table
 
-from traces_jax import rollout, sources, tasks
+from traces_jax import sources, tasks
 from traces_jax.config import Config
+from traces_jax.core import rollout
+from traces_jax.core.keys import Stream, stream
+from traces_jax.core.learner import Learner, LearnerState
 from traces_jax.estimator import credit as credit_lib
 from traces_jax.estimator import network
 from traces_jax.feedback import labels
-from traces_jax.host import build as build_lib
 from traces_jax.host import files
-from traces_jax.keys import Stream, stream
-from traces_jax.learner import Learner, LearnerState
+from traces_jax.host.run import build as build_lib
 
 # Name of a run's own evaluation.
 _CLOSING = "evaluation"

@@ -15,17 +15,19 @@ import rich.table
 
 from traces_jax import sources
 from traces_jax.config import Config
+from traces_jax.core.keys import Stream, stream
+from traces_jax.core.optimize import Trained
 from traces_jax.estimator import credit as credit_lib
 from traces_jax.estimator import network
 from traces_jax.estimator import pretrain as pretrain_lib
 from traces_jax.feedback import labels
 from traces_jax.feedback.trajectories import Trajectories
-from traces_jax.host import build as build_lib
-from traces_jax.host import diagnostics, errors, offline, prior, progress, runtime
-from traces_jax.host.offline import Recording
+from traces_jax.host import errors, runtime
+from traces_jax.host.data import offline, prior
+from traces_jax.host.data.offline import Recording
 from traces_jax.host.report import credits
-from traces_jax.keys import Stream, stream
-from traces_jax.optimize import Trained
+from traces_jax.host.run import build as build_lib
+from traces_jax.host.run import diagnostics, progress
 from traces_jax.sources import Prior
 from traces_jax.tasks import Task
 

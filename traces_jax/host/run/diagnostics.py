@@ -12,11 +12,12 @@ import rich.progress
 import rich.table
 
 from traces_jax.config import Config
-from traces_jax.host import build as build_lib
-from traces_jax.host import evaluation, files
+from traces_jax.core.keys import Stream
+from traces_jax.core.learner import Learner, LearnerState
+from traces_jax.host import files
 from traces_jax.host.report import credits
-from traces_jax.keys import Stream
-from traces_jax.learner import Learner, LearnerState
+from traces_jax.host.run import build as build_lib
+from traces_jax.host.run import evaluation
 
 
 def place(evaluated: pathlib.Path) -> pathlib.Path:

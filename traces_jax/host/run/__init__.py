@@ -1,0 +1,1 @@
+"""A training run around the compiled program: the loop, its folder, its evaluation."""

@@ -1,0 +1,1 @@
+"""Runs as text in a terminal, episodes as video."""
