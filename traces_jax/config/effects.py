@@ -1,0 +1,63 @@
+"""Which settings change nothing, given the others."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from traces_jax.config.schema import Config, all_fields
+
+# What has no effect, and when. A path that ends with a dot is a whole group.
+_IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
+    (
+        lambda config: config.method.source == "oracle",
+        "method.source=oracle is given the true cost",
+        (
+            *("estimator.", "query.", "refit.", "method.order", "constraint.form", "constraint.d"),
+            *("labels.interval", "labels.terminal_only", "labels.noise"),
+        ),
+    ),
+    (
+        lambda config: config.labels.terminal_only,
+        "labels.terminal_only=true labels whole trajectories",
+        ("labels.interval",),
+    ),
+    (
+        lambda config: config.query.rule == "random",
+        "query.rule=random draws all picks",
+        ("query.random_share",),
+    ),
+    (
+        lambda config: not config.estimator.normalize_inputs,
+        "estimator.normalize_inputs=false reads actions as they are",
+        ("estimator.action_clip",),
+    ),
+    (
+        lambda config: config.estimator.init != "none",
+        "estimator.init names one that is not fresh",
+        ("estimator.initial_probability", "estimator.initial_spread"),
+    ),
+    (lambda config: True, "it is for traces_jax.pretrain", ("pretrain.",)),
+    (lambda config: True, "it is for traces_jax.collect", ("collect.",)),
+)
+
+
+def without_effect(config: Config) -> dict[str, str]:
+    """The dotted paths of fields that change nothing in a training run with this config, and the reason for each.
+
+    It follows from static fields alone, so that it is the same for all lanes.
+    """
+    found: dict[str, str] = {}
+    for applies, reason, names in _IDLE:
+        if applies(config):
+            found |= {path: reason for path in all_fields() if path.startswith(names) and path not in found}
+    return found
+
+
+def changed(tree: Mapping[str, Any]) -> list[str]:
+    """The dotted paths of known fields whose values in a tree of settings are not the defaults."""
+
+    def value(path: str, default: Any) -> Any:
+        group, _, name = path.rpartition(".")
+        own = tree.get(group, {}) if group else tree
+        return own.get(name, default)
+
+    return [path for path, field in all_fields().items() if value(path, field.default) != field.default]
