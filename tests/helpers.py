@@ -13,7 +13,7 @@ from traces_jax import config as config_lib
 from traces_jax.core.learner import LearnerState
 from traces_jax.core.rollout import Truth
 from traces_jax.estimator import network
-from traces_jax.host.run import build, folder, loop, metrics
+from traces_jax.host.run import build, folder, metrics, restore
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -121,7 +121,7 @@ def rows_written(folder: pathlib.Path) -> int:
 
 def last_state(folder: pathlib.Path):
     """The newest state of a run, keys as numbers."""
-    loaded = loop.load(folder, "latest", None, print)
+    loaded = restore.load(folder, "latest", None, print)
     return jax.device_get(loaded.state.replace(key=jax.random.key_data(loaded.state.key)))
 
 

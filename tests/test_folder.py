@@ -18,7 +18,7 @@ from helpers import assert_same_run, command, make_config, make_folder, wait_for
 from tensorboardX.proto import event_pb2
 
 from traces_jax.host import errors, files
-from traces_jax.host.run import best, checkpoint, evaluation, loop, metrics
+from traces_jax.host.run import best, checkpoint, evaluation, loop, metrics, restore
 from traces_jax.host.run import folder as folder_lib
 
 PROBE = {
@@ -100,7 +100,7 @@ def test_a_finished_run_stays_as_it_is(copied):
     ],
 )
 def test_what_was_evaluated_is_part_of_where_it_is_saved(step, seed, episodes, where, copied):
-    loaded = loop.load(copied, step, seed, pytest.fail)
+    loaded = restore.load(copied, step, seed, pytest.fail)
     place = evaluation.place(copied, step, seed, loaded.iterations, episodes, newest=loaded.newest)
     assert place == copied / where
     before = (copied / "evaluation.npz").read_bytes()
@@ -143,15 +143,15 @@ def test_a_lane_without_a_best_state_is_left_out(finished, tmp_path):
     config = make_config(**PROBE, seeds=2)
     folder = tmp_path / "run"
     make_folder(config, folder)
-    loaded = loop.load(finished, "latest", None, pytest.fail)
+    loaded = restore.load(finished, "latest", None, pytest.fail)
     kept = best.Best(folder / "best", loaded.built.program.abstract(), 2, None)
     kept.consider(1, loaded.state, np.asarray([1.0, 0.0]), np.asarray([5.0, 5.0]))
     kept.close()
     said: list[str] = []
-    assert [lane.name for lane in loop.load(folder, "best", None, said.append).built.lanes] == ["seed=1"]
+    assert [lane.name for lane in restore.load(folder, "best", None, said.append).built.lanes] == ["seed=1"]
     assert said == ["seed=0 never kept its constraint and has no best state."]
     with pytest.raises(errors.UserError, match="no best state of seed 0"):
-        loop.load(folder, "best", 0, said.append)
+        restore.load(folder, "best", 0, said.append)
 
 
 def test_another_chunk_ends_where_it_should(copied, finished):
@@ -242,7 +242,7 @@ def test_a_checkpoint_of_another_run_is_refused(copied, tmp_path):
     with pytest.raises(errors.UserError, match="checkpoints/4 belongs to another run"):
         loop.train(make_config(**PROBE, seeds=2), copied)
     with pytest.raises(errors.UserError, match="checkpoints/4 belongs to another run"):
-        loop.load(copied, "latest", None, pytest.fail)
+        restore.load(copied, "latest", None, pytest.fail)
 
 
 def test_two_processes_do_not_write_to_one_run(tmp_path):
@@ -279,7 +279,7 @@ def test_a_config_that_is_no_file_gets_one_sentence(tmp_path):
 @pytest.mark.parametrize("step", ["²", "-1", "four", "", "1e1"])
 def test_a_step_that_is_none_gets_one_sentence(step, finished):
     with pytest.raises(errors.UserError, match="choose latest, best or one of 1, 2, 3, 4"):
-        loop.load(finished, step, None, pytest.fail)
+        restore.load(finished, step, None, pytest.fail)
 
 
 def test_a_link_under_a_temporary_name_is_not_followed(tmp_path):

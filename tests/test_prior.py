@@ -19,7 +19,7 @@ from traces_jax.estimator import network
 from traces_jax.feedback.trajectories import Trajectories
 from traces_jax.host import errors
 from traces_jax.host.data import import_torch, prior
-from traces_jax.host.run import build, loop
+from traces_jax.host.run import build, loop, restore
 from traces_jax.sources import Prior
 
 BUDGET = {
@@ -142,7 +142,7 @@ def test_a_run_can_start_from_a_run(tmp_path):
     """With its first seed's newest estimator, statistics and store, the newest rows of which survive."""
     first = config_of(seeds=2, refit={"store": 7})
     assert loop.train(first, tmp_path / "first")
-    loaded = loop.load(tmp_path / "first", "latest", 0, print)
+    loaded = restore.load(tmp_path / "first", "latest", 0, print)
     then = jax.tree.map(lambda leaf: np.asarray(leaf[0]), loaded.state.replace(key=None))
     written = int(then.source.store.written)
     assert written == 12, "or the ring has not come around"

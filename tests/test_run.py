@@ -12,7 +12,7 @@ import pytest
 from helpers import ROOT, assert_same_run, make_config, make_folder, rows_written
 
 from traces_jax.host import errors
-from traces_jax.host.run import loop, metrics
+from traces_jax.host.run import loop, metrics, restore
 
 HOPPER = {
     "task": "SafetyHopperVelocity-v1",
@@ -82,7 +82,7 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
         if path.is_file() and "ocdbt" not in path.name and path.stat().st_size > 100:
             path.write_bytes(b"\0" * 50)
     said: list[str] = []
-    assert loop.load(tmp_path / "hurt", "latest", None, said.append).iterations[0] < config.iterations
+    assert restore.load(tmp_path / "hurt", "latest", None, said.append).iterations[0] < config.iterations
     assert "passed over" in said[0] and newest.exists(), "whoever only reads moves nothing"
     assert loop.train(config, tmp_path / "hurt")
     assert "damaged" in capsys.readouterr().out
@@ -100,7 +100,7 @@ def test_a_checkpoint_of_other_shapes_is_not_called_damaged(tmp_path):
     before = sorted((tmp_path / "run/checkpoints").iterdir())
     says = r"checkpoints/4 is of another version of this program, .*: agent\..* is \[1, 8\] there and \[1, 9\] here\."
     with pytest.raises(errors.UserError, match=says):
-        loop.load(tmp_path / "run", "latest", None, pytest.fail)
+        restore.load(tmp_path / "run", "latest", None, pytest.fail)
     with pytest.raises(errors.UserError, match=says):
         loop.train(make_config(**{**PROBE, "policy": {"hidden": (9,)}}), tmp_path / "run")
     assert sorted((tmp_path / "run/checkpoints").iterdir()) == before
@@ -146,7 +146,7 @@ def test_best_keeps_the_best_feasible_state(tmp_path):
     config = make_config(**PROBE)
     assert loop.train(config, tmp_path / "run")
     returns = [row["window/return"] for row in metrics.read(tmp_path / "run/metrics.jsonl")]
-    loaded = loop.load(tmp_path / "run", "best", None, print)
+    loaded = restore.load(tmp_path / "run", "best", None, print)
     assert loaded.iterations.tolist() == [1 + int(np.argmax(returns))]
 
 
@@ -164,15 +164,15 @@ def test_evaluation_of_a_finished_run(tmp_path):
 def test_load_one_seed_and_one_step(tmp_path):
     config = make_config(**{**PROBE, "seeds": 2})
     assert loop.train(config, tmp_path / "run")
-    everything = loop.load(tmp_path / "run", "2", None, print)
-    second = loop.load(tmp_path / "run", "2", 1, print)
+    everything = restore.load(tmp_path / "run", "2", None, print)
+    second = restore.load(tmp_path / "run", "2", 1, print)
     assert [lane.name for lane in second.built.lanes] == ["seed=1"]
     for whole, part in zip(jax.tree.leaves(everything.state.agent), jax.tree.leaves(second.state.agent), strict=True):
         np.testing.assert_array_equal(whole[1:], part)
     with pytest.raises(errors.UserError, match=r"--step=99 .* 1, 2, 3, 4"):
-        loop.load(tmp_path / "run", "99", None, print)
+        restore.load(tmp_path / "run", "99", None, print)
     with pytest.raises(errors.UserError, match=r"--seed=7 .* 0, 1"):
-        loop.load(tmp_path / "run", "latest", 7, print)
+        restore.load(tmp_path / "run", "latest", 7, print)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from traces_jax.core import normalize
 from traces_jax.estimator import credit, network
 from traces_jax.host import errors, runtime
 from traces_jax.host.data import import_torch
-from traces_jax.host.run import build, checkpoint, loop
+from traces_jax.host.run import build, checkpoint, restore
 
 GOOD = np.random.default_rng(0).normal(size=(2, 5, 3))
 
@@ -134,7 +134,7 @@ def test_the_estimator_of_a_run(folder: pathlib.Path):
             found[seed] = dict(file)
     np.testing.assert_array_equal(found[None]["mu"], found[0]["mu"])
     assert np.abs(found[1]["mu"] - found[0]["mu"]).max() > 1e-3
-    state = jax.tree.map(lambda leaf: leaf[1], loop.load(folder / "run", "latest", None, print).state)
+    state = jax.tree.map(lambda leaf: leaf[1], restore.load(folder / "run", "latest", None, print).state)
     split = tasks.make("ProbeBudget").observation_size
     prepared = np.concatenate(
         [

@@ -38,12 +38,12 @@ def main() -> int:
     runtime.setup()
 
     from traces_jax import tasks  # after set-up: these may touch JAX's devices
-    from traces_jax.host.run import diagnostics, evaluation, loop
+    from traces_jax.host.run import diagnostics, evaluation, restore
     from traces_jax.host.show import render, strip
 
     if video:
         render.check_video_name(video)
-    loaded = loop.load(folder, _STEP.value, _SEED.value, lambda text: print(text, file=sys.stderr))
+    loaded = restore.load(folder, _STEP.value, _SEED.value, lambda text: print(text, file=sys.stderr))
     place = evaluation.place(folder, _STEP.value, _SEED.value, loaded.iterations, _EPISODES.value, newest=loaded.newest)
     evaluation.evaluate(loaded.built, loaded.state, place, iterations=loaded.iterations, count=_EPISODES.value)
     print(f"saved: {place}.json")

@@ -1,7 +1,8 @@
-"""The order of the algorithm. Everything else is a small room that this page calls.
+"""The order of the algorithm. Everything else is a small module that this page calls.
 
-One iteration: collect -> judge -> multiplier -> advantages -> policy update -> row. Judging is what the source of costs
-does (`sources`): the oracle reads the true cost, TraCeS picks, labels, refits and credits.
+One iteration: collect -> observe -> ask, answer, absorb -> verdict -> advantages -> policy update -> row. The source of
+costs (`sources`) does what comes before the advantages: the oracle reads the true cost, TraCeS learns one from labels.
+The solver (`solvers`) does the policy update.
 """
 
 import dataclasses
@@ -14,16 +15,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from traces_jax import sources
+from traces_jax import solvers, sources, tasks
 from traces_jax.config import Config
-from traces_jax.core import distributions, episodes, normalize, rollout
+from traces_jax.core import agent, distributions, episodes, normalize, rollout
 from traces_jax.core.keys import Stream, stream
-from traces_jax.core.networks import Critic, GaussianActor
 from traces_jax.feedback import labels
-from traces_jax.solvers import advantages, multipliers, ppo
-from traces_jax.tasks import Task
+from traces_jax.solvers import advantages
 
-# Gives back an array, not before the time was read, and that time: microseconds, uint32 []; they may wrap.
+# Reads the time once an array is there. Returns the array, so that what follows waits for the reading, and the time:
+# microseconds, uint32 []; they may wrap.
 Clock = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
 
@@ -47,12 +47,16 @@ class LearnerState:
 
     key: jax.Array
     diverged: jax.Array
-    agent: ppo.Agent
-    multiplier: multipliers.LagrangeState
+    solver: Any
     normalizers: Normalizers
     window: episodes.EpisodeWindow
     source: Any
     runner: rollout.RunnerState
+
+    @property
+    def agent(self) -> agent.Agent:
+        """The networks, which the solver trains."""
+        return self.solver.agent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,30 +91,35 @@ class Learner:
     Attributes:
       task: the environment.
       source: where costs come from.
-      modules: the networks.
+      solver: how the policy is updated.
       environments: how a lane's environments are spread over devices.
-      one_lane_at_a_time: under vmap, update the lanes' policies one after the other instead of in one batch. On a
-        CPU that is faster: each lane stops when its own policy has moved far enough.
       clock: tells the stages' times, which are in the rows if there is one.
+      watch: what is kept of the states of trajectories that may be labelled, such as positions to draw them by.
     """
 
-    task: Task
+    task: tasks.Task
     source: sources.Source
-    modules: ppo.Modules
+    solver: solvers.Solver
     environments: Spread
-    one_lane_at_a_time: bool
     clock: Clock | None
+    watch: Callable[[tasks.State], Any] | None = None
 
     def init(self, config: Config, key: jax.Array, prior: sources.Prior | None = None) -> LearnerState:
         """A fresh lane. key: the lane's identity; kept, never consumed. prior: what is known of the cost already."""
         observation_size, summary_size = self.task.observation_size, self.source.summary_size(config)
-        count = config.environment.count
+        carried_size = self.solver.carried_size(config)
         known = prior.statistics if prior is not None else None
+        starts = rollout.environment_keys(stream(key, 0, Stream.RESET), 0, config.environment.count)
+        runner = self.start(config, starts)
         return LearnerState(
             key=key,
             diverged=jnp.full((), -1, jnp.int32),
-            agent=ppo.init(self.modules, stream(key, 0, Stream.INIT), observation_size, summary_size),
-            multiplier=multipliers.init(config.lagrange.initial),
+            solver=self.solver.init(
+                config,
+                stream(key, 0, Stream.INIT),
+                observation_size + carried_size,
+                observation_size + summary_size + carried_size,
+            ),
             normalizers=Normalizers(
                 # The estimator reads what it was fitted to, scaled as it was then.
                 observation=known if known is not None else normalize.init((observation_size,)),
@@ -119,12 +128,8 @@ class Learner:
                 cost=normalize.init(()),
             ),
             window=episodes.init(config.lagrange.window, ("returns", "costs")),
-            source=self.source.init(config, stream(key, 0, Stream.ESTIMATOR), prior),
-            runner=rollout.start(
-                self.task,
-                rollout.environment_keys(stream(key, 0, Stream.RESET), 0, count),
-                self.source.memory(config, count),
-            ),
+            source=self.source.init(config, stream(key, 0, Stream.ESTIMATOR), prior, self._watched(runner.environment)),
+            runner=runner,
         )
 
     def iteration(
@@ -151,6 +156,7 @@ class Learner:
             runner,
             noise,
             keys(stream(state.key, index, Stream.RESET_LATER)),
+            self.watch or (lambda _: None),
         )
         return dataclasses.replace(state, runner=runner), *self.environments.gather((transitions, truth))
 
@@ -163,51 +169,43 @@ class Learner:
         index: jax.Array,
         began: jax.Array,
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
-        """Costs, multiplier, advantages, policy; then the statistics that the next iteration acts with.
+        """Costs, advantages, policy; then the statistics that the next iteration acts with.
 
         began: [] when the rollout began, as `clock` tells it.
         """
-        cost, collected = self._time(truth.cost)
+        cost, collected_at = self._time(truth.cost)
         truth = dataclasses.replace(truth, cost=cost)
         window = episodes.push(state.window, truth.ended, returns=truth.episode_return, costs=truth.episode_cost)
         window_means = episodes.means(window)
-        source, verdict, source_row = self.source.judge(
-            config,
-            state.source,
-            state.normalizers.observation,
-            transitions,
-            truth,
-            window,
-            jax.random.fold_in(state.key, index),
-            index,
+        collected = sources.Collected(
+            transitions=transitions,
+            truth=truth,
+            statistics=state.normalizers.observation,
+            window=window,
+            iteration=jnp.asarray(index, jnp.int32),
         )
+        key = jax.random.fold_in(state.key, index)
+        source, reading = self.source.observe(config, state.source, collected)
+        source, query_row = self._label(config, source, collected, key)
+        asked = self.source.asks(config, collected.iteration)
+        source, verdict, source_row = self.source.verdict(config, source, collected, reading, asked, key)
         cost, judged = self._time(verdict.cost)
-        multiplier = multipliers.update(
-            state.multiplier,
-            verdict.measure,
-            verdict.limit,
-            jnp.any(truth.ended),
-            lr=config.lagrange.lr,
-            maximum=config.lagrange.maximum,
+        batch, normalizers = self._batch(config, state, transitions, cost)
+        solver, solver_row = self.solver.update(
+            config,
+            state.solver,
+            batch,
+            verdict,
+            stream(state.key, index, Stream.SHUFFLE),
+            index / config.iterations,
         )
-        weight = multipliers.in_force(
-            multiplier.multiplier, verdict.measure, verdict.limit, proportional=config.lagrange.proportional
-        )
-        samples, normalizers = self._samples(config, state, transitions, cost, weight)
-        progress = index / config.iterations if config.ppo.actor_lr_decay else 0.0
-        actor_lr = config.ppo.actor_lr * (1.0 - progress)
-        agent, update_scalars = self._update(
-            state.agent, samples, stream(state.key, index, Stream.SHUFFLE), config.ppo, jnp.asarray(actor_lr)
-        )
-        _, updated = self._time(jax.tree.leaves(agent)[0])
-        learned = (agent, multiplier, normalizers, self.source.learned(source))
+        _, updated = self._time(jax.tree.leaves(solver)[0])
+        learned = (solver, normalizers, self.source.learned(source))
         finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(learned)]))
         sound = finite & (state.diverged < 0)
         # Only what is learned goes back, which is small: the pool and the store are written in place.
-        before = (state.agent, state.multiplier, state.normalizers, self.source.learned(state.source))
-        agent, multiplier, normalizers, fitted = jax.tree.map(
-            lambda new, old: jnp.where(sound, new, old), learned, before
-        )
+        before = (state.solver, state.normalizers, self.source.learned(state.source))
+        solver, normalizers, fitted = jax.tree.map(lambda new, old: jnp.where(sound, new, old), learned, before)
         row = {
             **episodes.summary(truth, self.accepted(config, truth.episode_cost, transitions.terminated)),
             "window/return": window_means["returns"],
@@ -215,23 +213,39 @@ class Learner:
             "constraint/measure": verdict.measure,
             "constraint/limit": verdict.limit,
             "constraint/gap": verdict.measure - verdict.limit,
-            "constraint/multiplier": multiplier.multiplier,
-            "constraint/in_force": weight,
-            "ppo/actor_lr": jnp.asarray(actor_lr, jnp.float32),
-            **update_scalars,
+            **solver_row,
             **source_row,
-            **self._stages(collect=(began, collected), judge=(collected, judged), update=(judged, updated)),
+            **query_row,
+            **self._stages(collect=(began, collected_at), judge=(collected_at, judged), update=(judged, updated)),
             "finite": sound.astype(jnp.float32),
         }
         return dataclasses.replace(
             state,
             diverged=jnp.where(sound | (state.diverged >= 0), state.diverged, index),
-            agent=agent,
-            multiplier=multiplier,
+            solver=solver,
             normalizers=normalizers,
             window=window,
             source=self.source.with_learned(source, fitted),
         ), row
+
+    def _label(
+        self, config: Config, source: Any, collected: sources.Collected, key: jax.Array
+    ) -> tuple[Any, dict[str, jax.Array]]:
+        """Asks for labels, answers and learns from them, where they are due. Else the scalars are not numbers."""
+
+        def label(source: Any) -> tuple[Any, dict[str, jax.Array]]:
+            query = self.source.ask(config, source, collected, key)
+            answers = self.source.answer(config, query, key)
+            return self.source.absorb(config, source, collected, query, answers, key)
+
+        def wait(source: Any) -> tuple[Any, dict[str, jax.Array]]:
+            row = jax.eval_shape(label, source)[1]
+            return source, jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), row)
+
+        due = self.source.asks(config, collected.iteration)
+        if isinstance(due, bool):
+            return label(source) if due else (source, {})
+        return lax.cond(due, label, wait, source)
 
     def accepted(self, config: Config, total_cost: jax.Array, terminated: jax.Array) -> jax.Array:
         """Which episodes are acceptable, whatever the source of costs. See `labels.accepted`."""
@@ -243,7 +257,7 @@ class Learner:
         )
 
     def _time(self, value: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The time at which a value was there. What uses the value given back begins after that."""
+        """The time at which a value was there. What uses the returned value begins after that."""
         return self.clock(value) if self.clock is not None else (value, jnp.zeros((), jnp.uint32))
 
     def _stages(self, **times: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
@@ -252,20 +266,43 @@ class Learner:
             return {}
         return {f"stage/{name}": (end - begin).astype(jnp.float32) * 1e-6 for name, (begin, end) in times.items()}
 
+    def _watched(self, environment: tasks.State) -> Any:
+        """Shapes and types of what is watched of one environment; None for nothing. environment: [B]."""
+        if self.watch is None:
+            return None
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), jax.eval_shape(self.watch, environment)
+        )
+
     def start(self, config: Config, keys: jax.Array) -> rollout.RunnerState:
         """Environments at random starts, one for each of keys [B], consumed."""
-        return rollout.start(self.task, keys, self.source.memory(config, keys.shape[0]))
+        return rollout.start(self.task, keys, self._memory(config, keys.shape[0]))
+
+    def _memory(self, config: Config, count: int) -> rollout.Memory:
+        """What is remembered of episodes that begin."""
+        return rollout.Memory(source=self.source.memory(config, count), solver=self.solver.begin(config, count))
 
     def player(self, config: Config, state: LearnerState) -> rollout.Player:
         """The current policy; with zero noise it takes its mean action."""
+        statistics = state.normalizers.observation
 
-        def remember(memory, observation, action):
-            return self.source.remember(
-                config, state.source, state.normalizers.observation, memory, observation, action
+        def act(observation, summary, carried, noise):
+            return self.act(config, state, observation, summary, noise, carried)
+
+        def remember(memory, observation, action, true_cost):
+            after = self.source.remember(config, state.source, statistics, memory.source, observation, action)
+            if memory.solver is None:
+                return rollout.Memory(source=after)
+            cost = self.source.step_cost(
+                config, state.source, statistics, memory.source, after, observation, action, true_cost
             )
+            return rollout.Memory(source=after, solver=self.solver.carry(config, memory.solver, cost))
 
         return rollout.Player(
-            act=functools.partial(self.act, config, state), remember=remember, summarize=self.source.summarize
+            act=act,
+            begin=functools.partial(self._memory, config),
+            remember=remember,
+            summarize=self.source.summarize,
         )
 
     def act(
@@ -275,34 +312,42 @@ class Learner:
         observation: jax.Array,
         summary: jax.Array | None,
         noise: jax.Array,
+        carried: jax.Array | None = None,
     ) -> jax.Array:
-        """Actions [..., A] for raw observations [..., O], summaries [..., H] and standard normal noise [..., A]."""
+        """Actions [..., A] for raw observations [..., O] and standard normal noise [..., A].
+
+        summary: [..., H] of the source's memory; carried: [..., K] of the solver.
+        """
         observed = self._observe(config, state.normalizers, observation)
-        mean, log_std = self.modules.policy(
-            state.agent.actor.params, self._context(state.normalizers, observed, summary)
+        mean, log_std = self.solver.modules.policy(
+            state.agent.actor.params, self._context(state.normalizers, observed, summary, carried)
         )
         return mean + jnp.exp(log_std) * noise
 
-    def _context(self, normalizers: Normalizers, observed: jax.Array, summary: jax.Array | None) -> jax.Array:
-        """What actor and cost critic read: the scaled observation and, if there is one, the scaled summary."""
-        if summary is None or normalizers.summary is None:
-            return observed
-        return jnp.concatenate([observed, normalize.apply(normalizers.summary, summary)], axis=-1)
+    def _context(
+        self,
+        normalizers: Normalizers,
+        observed: jax.Array,
+        summary: jax.Array | None,
+        carried: jax.Array | None,
+    ) -> jax.Array:
+        """What actor and cost critic read: the scaled observation, the scaled summary, and what the solver carries."""
+        parts = [observed]
+        if summary is not None and normalizers.summary is not None:
+            parts.append(normalize.apply(normalizers.summary, summary))
+        if carried is not None:
+            parts.append(carried)
+        return jnp.concatenate(parts, axis=-1) if len(parts) > 1 else observed
 
     def _observe(self, config: Config, normalizers: Normalizers, observation: jax.Array) -> jax.Array:
         if config.normalize.observations:
             return normalize.apply(normalizers.observation, observation)
         return observation
 
-    def _samples(
-        self,
-        config: Config,
-        state: LearnerState,
-        transitions: rollout.Transitions,
-        cost: jax.Array,
-        multiplier: jax.Array,
-    ) -> tuple[ppo.Samples, Normalizers]:
-        """Advantages and targets of a rollout [T, B], flattened to samples [N]; and the updated statistics.
+    def _batch(
+        self, config: Config, state: LearnerState, transitions: rollout.Transitions, cost: jax.Array
+    ) -> tuple[solvers.Batch, Normalizers]:
+        """A rollout with its advantages and targets, and the updated statistics. cost: [T, B].
 
         Observations keep the statistics they were acted on with, so that the first policy ratio is 1. Rewards and
         costs, which no action has read, use the updated ones.
@@ -311,80 +356,70 @@ class Learner:
         if summary is not None:
             assert transitions.summary is not None
             summary = normalize.update(summary, transitions.summary)
+        reward = self.solver.shape_reward(config, transitions.reward, transitions.next_carried)
         normalizers = Normalizers(
             observation=normalize.update(state.normalizers.observation, transitions.observation),
             summary=summary,
-            reward=normalize.update(state.normalizers.reward, transitions.reward),
+            reward=normalize.update(state.normalizers.reward, reward),
             cost=normalize.update(state.normalizers.cost, cost),
         )
-        reward = transitions.reward
         if config.normalize.rewards:
             reward = normalize.scale(normalizers.reward, reward)
         if config.normalize.costs == "always" or (config.normalize.costs == "learned" and self.source.learns):
             cost = normalize.scale(normalizers.cost, cost)
-        observation = self._observe(config, state.normalizers, transitions.observation)
-        next_observation = self._observe(config, state.normalizers, transitions.next_observation)
-        context = self._context(state.normalizers, observation, transitions.summary)
-        next_context = self._context(state.normalizers, next_observation, transitions.next_summary)
+        observed = self._observe(config, state.normalizers, transitions.observation)
+        next_observed = self._observe(config, state.normalizers, transitions.next_observation)
+        read = functools.partial(self._context, state.normalizers)
+        observation = read(observed, None, transitions.carried)
+        next_observation = read(next_observed, None, transitions.next_carried)
+        context = read(observed, transitions.summary, transitions.carried)
+        next_context = read(next_observed, transitions.next_summary, transitions.next_carried)
         estimate = functools.partial(
             advantages.gae, terminated=transitions.terminated, truncated=transitions.truncated, gamma=config.ppo.gamma
         )
-        value_of = self.modules.value
+        modules, networks = self.solver.modules, state.agent
         reward_advantage, reward_target = estimate(
             reward,
-            value_of(state.agent.reward_critic.params, observation),
-            value_of(state.agent.reward_critic.params, next_observation),
+            modules.value(networks.reward_critic.params, observation),
+            modules.value(networks.reward_critic.params, next_observation),
             decay=config.ppo.gae_lambda,
         )
         cost_advantage, cost_target = estimate(
             cost,
-            value_of(state.agent.cost_critic.params, context),
-            value_of(state.agent.cost_critic.params, next_context),
+            modules.value(networks.cost_critic.params, context),
+            modules.value(networks.cost_critic.params, next_context),
             decay=config.ppo.cost_gae_lambda,
         )
-        advantage = multipliers.mix(
-            advantages.standardize(reward_advantage), advantages.center(cost_advantage), multiplier
-        )
-        mean, log_std = self.modules.policy(state.agent.actor.params, context)
-        samples = ppo.Samples(
+        mean, log_std = modules.policy(networks.actor.params, context)
+        return solvers.Batch(
             observation=observation,
             context=context,
             action=transitions.action,
             log_prob=distributions.log_prob(mean, log_std, transitions.action),
-            advantage=advantage,
+            mean=mean,
+            log_std=log_std,
+            reward_advantage=reward_advantage,
+            cost_advantage=cost_advantage,
             reward_target=reward_target,
             cost_target=cost_target,
-        )
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), samples), normalizers
-
-    def _update(self, agent, samples, key, ppo_config, actor_lr):
-        def update(agent, samples, key, ppo_config, actor_lr):
-            return ppo.update(self.modules, agent, samples, key, ppo=ppo_config, actor_lr=actor_lr)
-
-        if self.one_lane_at_a_time:
-            update = jax.custom_batching.sequential_vmap(update)
-        return update(agent, samples, key, ppo_config, actor_lr)
+        ), normalizers
 
 
 def make(
-    config: Config, task: Task, *, environments: Spread, one_lane_at_a_time: bool, clock: Clock | None = None
+    config: Config,
+    task: tasks.Task,
+    *,
+    environments: Spread,
+    one_lane_at_a_time: bool,
+    clock: Clock | None = None,
+    watch: Callable[[tasks.State], Any] | None = None,
 ) -> Learner:
     """The learner of a task."""
     return Learner(
         task=task,
         source=sources.make(config, task),
-        modules=ppo.Modules(
-            actor=GaussianActor(
-                hidden=config.policy.hidden,
-                actions=task.action_size,
-                activation=config.policy.activation,
-                mean=config.policy.mean,
-                initial_log_std=config.policy.initial_log_std,
-                min_std=config.policy.min_std,
-            ),
-            critic=Critic(hidden=config.critic.hidden, activation=config.critic.activation),
-        ),
+        solver=solvers.make(config, task, one_lane_at_a_time=one_lane_at_a_time),
         environments=environments,
-        one_lane_at_a_time=one_lane_at_a_time,
         clock=clock,
+        watch=watch,
     )

@@ -1,6 +1,7 @@
 """Actor and critics. Initialised as PyTorch's linear layers are: uniform within 1 / sqrt(fan in), biases too."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 
 import flax.linen as nn
 import jax
@@ -61,3 +62,9 @@ class Critic(nn.Module):
     @nn.compact
     def __call__(self, observation: jax.Array) -> jax.Array:
         return MLP(self.hidden, 1, self.activation)(observation)[..., 0]
+
+
+def weights(inputs: int, hidden: Sequence[int], outputs: int) -> int:
+    """Weights and biases of a network of dense layers."""
+    widths = (inputs, *hidden, outputs)
+    return sum((below + 1) * above for below, above in itertools.pairwise(widths))

@@ -16,14 +16,22 @@ _BLOCK = 50
 
 
 @flax.struct.dataclass
+class Memory:
+    """What is remembered of episodes: by the source of costs and by the solver, [B, ...] each; None for nothing."""
+
+    source: jax.Array | None = None
+    solver: jax.Array | None = None
+
+
+@flax.struct.dataclass
 class RunnerState:
     """What lives on between iterations: environments [B] and the sums of their unfinished episodes [B].
 
-    memory: what a source of costs remembers of these episodes, [B, ...]; None if it remembers nothing.
+    memory: what the player remembers of these episodes.
     """
 
     environment: State
-    memory: jax.Array | None
+    memory: Memory
     episode_return: jax.Array
     episode_cost: jax.Array
 
@@ -33,12 +41,15 @@ class Transitions:
     """What a learner may see, time-major [T, B, ...]. The true cost is not here.
 
     `next_observation` is the true last observation where an episode ended, never the one after the reset. Summaries of
-    the episode before and after the step, [T, B, H], are there if the source of costs has a memory.
+    the episode before and after the step, [T, B, H], are there if the source of costs has a memory; what is carried
+    before and after it, [T, B, K], if the solver has one.
     """
 
     observation: jax.Array
     summary: jax.Array | None
     next_summary: jax.Array | None
+    carried: jax.Array | None
+    next_carried: jax.Array | None
     action: jax.Array
     reward: jax.Array
     next_observation: jax.Array
@@ -77,20 +88,27 @@ class Player:
     """Who acts.
 
     Attributes:
-      act: (observation [B, O], summary [B, H] or None, noise [B, A]) -> action [B, A].
-      remember: (memory [B, ...] or None, observation, action) -> memory after the step.
-      summarize: memory -> summary.
+      act: (observation [B, O], summary [B, H] or None, carried [B, K] or None, noise [B, A]) -> action [B, A].
+      begin: number of episodes -> their memory at the start.
+      remember: (memory, observation, action, true cost [B]) -> memory after the step.
+      summarize: the source's memory -> summary.
     """
 
-    act: Callable[[jax.Array, jax.Array | None, jax.Array], jax.Array]
-    remember: Callable[[jax.Array | None, jax.Array, jax.Array], jax.Array | None] = lambda *_: None
+    act: Callable[[jax.Array, jax.Array | None, jax.Array | None, jax.Array], jax.Array]
+    begin: Callable[[int], Memory] = lambda _: Memory()
+    remember: Callable[[Memory, jax.Array, jax.Array, jax.Array], Memory] = lambda memory, *_: memory
     summarize: Callable[[jax.Array | None], jax.Array | None] = lambda _: None
 
 
-def start(task: Task, keys: jax.Array, memory: jax.Array | None = None) -> RunnerState:
-    """Environments at random starts, one for each of keys [B], consumed. memory: [B, ...] of new episodes."""
+def start(task: Task, keys: jax.Array, memory: Memory | None = None) -> RunnerState:
+    """Environments at random starts, one for each of keys [B], consumed. memory: of new episodes."""
     zeros = jnp.zeros(keys.shape, jnp.float32)
-    return RunnerState(environment=jax.vmap(task.reset)(keys), memory=memory, episode_return=zeros, episode_cost=zeros)
+    return RunnerState(
+        environment=jax.vmap(task.reset)(keys),
+        memory=memory or Memory(),
+        episode_return=zeros,
+        episode_cost=zeros,
+    )
 
 
 def run(
@@ -101,7 +119,7 @@ def run(
     keys: jax.Array,
     watch: Callable[[State], Any] = lambda _: None,
 ) -> tuple[RunnerState, Transitions, Truth]:
-    """Runs all environments for T steps. noise: [T, B, A]. keys: [B] for resets, consumed. A new memory is zero.
+    """Runs all environments for T steps. noise: [T, B, A]. keys: [B] for resets, consumed.
 
     watch: what is wanted of the states [B] that steps lead to, before any reset; it comes back in `Truth.watched`.
     """
@@ -109,17 +127,19 @@ def run(
     def step(runner: RunnerState, inputs: tuple[jax.Array, State]):
         step_noise, fresh = inputs
         before = runner.environment
-        summary = player.summarize(runner.memory)
-        action = player.act(before.obs, summary, step_noise)
-        memory = player.remember(runner.memory, before.obs, action)
+        summary, carried = player.summarize(runner.memory.source), runner.memory.solver
+        action = player.act(before.obs, summary, carried, step_noise)
         after = jax.vmap(task.step)(before, action)
+        memory = player.remember(runner.memory, before.obs, action, after.info["cost"])
         ended = after.done > 0
         total_return = runner.episode_return + after.reward
         total_cost = runner.episode_cost + after.info["cost"]
         transition = Transitions(
             observation=before.obs,
             summary=summary,
-            next_summary=player.summarize(memory),
+            next_summary=player.summarize(memory.source),
+            carried=carried,
+            next_carried=memory.solver,
             action=action,
             reward=after.reward,
             next_observation=after.obs,
@@ -137,7 +157,7 @@ def run(
         )
         runner = RunnerState(
             environment=where(ended, fresh, after),
-            memory=where(ended, jax.tree.map(jnp.zeros_like, memory), memory),
+            memory=where(ended, player.begin(ended.shape[0]), memory),
             episode_return=jnp.where(ended, 0.0, total_return),
             episode_cost=jnp.where(ended, 0.0, total_cost),
         )

@@ -1,10 +1,12 @@
 """Which trajectories are worth a label."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from traces_jax.feedback.trajectories import Trajectories
+from traces_jax.feedback.trajectories import Candidates
 
 
 def due(share: float, count: jax.Array) -> jax.Array:
@@ -25,18 +27,17 @@ def mixed(uncertainty: jax.Array, chance: jax.Array, certain: jax.Array | int) -
     return jnp.where(jnp.isfinite(uncertainty), score, -jnp.inf)
 
 
-def pick(pool: Trajectories, score: jax.Array, count: int, allowed: jax.Array) -> tuple[Trajectories, jax.Array]:
+def pick(pool: Candidates, score: jax.Array, count: int, allowed: jax.Array) -> tuple[Candidates, jax.Array]:
     """The `count` trajectories of highest score [N], best first, and their places [count] in the pool.
 
     Those beyond `allowed` [] stay empty.
     """
     best, chosen = lax.top_k(jnp.where(pool.valid, score, -jnp.inf), count)
     taken = jnp.isfinite(best) & (jnp.arange(count) < allowed)
-    rows: Trajectories = jax.tree.map(lambda leaf: leaf[chosen], pool)
-    picked = Trajectories(
-        inputs=rows.inputs,
-        length=jnp.where(taken, rows.length, 0),
-        labels=rows.labels,
-        mask=rows.mask & taken[:, None],
+    found: Candidates = jax.tree.map(lambda leaf: leaf[chosen], pool)
+    rows = dataclasses.replace(
+        found.rows,
+        length=jnp.where(taken, found.rows.length, 0),
+        mask=found.rows.mask & taken[:, None],
     )
-    return picked, chosen
+    return dataclasses.replace(found, rows=rows), chosen

@@ -1,5 +1,8 @@
 """Whole trajectories, cut out of rollouts and kept in rings of fixed size."""
 
+import dataclasses
+from typing import Any, Generic, TypeVar
+
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -34,10 +37,50 @@ class Trajectories:
 
 
 @flax.struct.dataclass
-class Ring:
-    """Trajectories of which the oldest are overwritten first. written: [] how many were ever put in."""
+class Origin:
+    """Where N trajectories come from within their lane: enough to find one again.
+
+    Attributes:
+      iteration: [N] of the rollout.
+      environment: [N].
+      first: [N] step of the rollout with which it begins.
+    """
+
+    iteration: jax.Array
+    environment: jax.Array
+    first: jax.Array
+
+
+@flax.struct.dataclass
+class Candidates:
+    """N trajectories that may be labelled.
+
+    watched: [N, T, ...] what the learner was asked to watch of them, such as positions; None for nothing.
+    """
 
     rows: Trajectories
+    origin: Origin
+    watched: Any
+
+    @property
+    def count(self) -> int:
+        """Places, empty ones included."""
+        return self.rows.count
+
+    @property
+    def valid(self) -> jax.Array:
+        """[N] which places are filled."""
+        return self.rows.valid
+
+
+Rows = TypeVar("Rows", Trajectories, Candidates)
+
+
+@flax.struct.dataclass
+class Ring(Generic[Rows]):
+    """Trajectories of which the oldest are overwritten first. written: [] how many were ever put in."""
+
+    rows: Rows
     written: jax.Array
 
 
@@ -89,7 +132,7 @@ def find(ended: jax.Array, episode_length: jax.Array, places: int) -> Cuts:
     )
 
 
-def empty(count: int, horizon: int, features: int, prefixes: int) -> Ring:
+def empty(count: int, horizon: int, features: int, prefixes: int) -> Ring[Trajectories]:
     """A ring of `count` empty places."""
     return Ring(
         rows=Trajectories(
@@ -102,7 +145,20 @@ def empty(count: int, horizon: int, features: int, prefixes: int) -> Ring:
     )
 
 
-def push(ring: Ring, rows: Trajectories) -> Ring:
+def empty_pool(count: int, horizon: int, features: int, prefixes: int, watched: Any) -> Ring[Candidates]:
+    """The same for trajectories that may be labelled. watched: shape and type of what is watched of a step."""
+    ring = empty(count, horizon, features, prefixes)
+    return Ring(
+        rows=Candidates(
+            rows=ring.rows,
+            origin=Origin(*(jnp.zeros((count,), jnp.int32) for _ in range(3))),
+            watched=jax.tree.map(lambda leaf: jnp.zeros((count, horizon, *leaf.shape), leaf.dtype), watched),
+        ),
+        written=ring.written,
+    )
+
+
+def push(ring: Ring[Rows], rows: Rows) -> Ring[Rows]:
     """Puts in the filled places of `rows`; of more than the ring has places, the last ones."""
     place = ring_places(rows.valid, ring.written, ring.rows.count)
     return Ring(
@@ -122,15 +178,13 @@ def ring_places(there: jax.Array, written: jax.Array, size: int) -> jax.Array:
     return jnp.where(kept, (written + rank) % size, size)
 
 
-def clear(ring: Ring) -> Ring:
+def clear(ring: Ring[Candidates]) -> Ring[Candidates]:
     """The same ring with all places empty."""
-    rows = ring.rows
-    return Ring(
-        rows=Trajectories(
-            inputs=rows.inputs, length=jnp.zeros_like(rows.length), labels=rows.labels, mask=jnp.zeros_like(rows.mask)
-        ),
-        written=jnp.zeros_like(ring.written),
+    rows = ring.rows.rows
+    emptied = Trajectories(
+        inputs=rows.inputs, length=jnp.zeros_like(rows.length), labels=rows.labels, mask=jnp.zeros_like(rows.mask)
     )
+    return Ring(rows=dataclasses.replace(ring.rows, rows=emptied), written=jnp.zeros_like(ring.written))
 
 
 def prefix_ends(horizon: int, interval: int, terminal_only: bool) -> np.ndarray:

@@ -1,7 +1,5 @@
 """PPO: clipped policy updates and critic regression in minibatches, until the policy has moved far enough."""
 
-import dataclasses
-import typing
 from collections.abc import Callable
 
 import chex
@@ -12,17 +10,9 @@ from jax import lax
 
 from traces_jax.config import PPOConfig
 from traces_jax.core import distributions, optimize
-from traces_jax.core.networks import Critic, GaussianActor
+from traces_jax.core.agent import Agent, Modules
 from traces_jax.core.optimize import Number, Trained
-
-
-@flax.struct.dataclass
-class Agent:
-    """The three networks."""
-
-    actor: Trained
-    reward_critic: Trained
-    cost_critic: Trained
+from traces_jax.solvers.base import Batch
 
 
 @flax.struct.dataclass
@@ -38,40 +28,24 @@ class Samples:
     cost_target: jax.Array
 
 
-@dataclasses.dataclass(frozen=True)
-class Modules:
-    """The networks' shapes and how to apply them."""
-
-    actor: GaussianActor
-    critic: Critic
-
-    def policy(self, params: chex.ArrayTree, observation: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Mean [..., A] and log standard deviation [A] for observations [..., O]."""
-        return typing.cast(tuple[jax.Array, jax.Array], self.actor.apply(params, observation))
-
-    def value(self, params: chex.ArrayTree, observation: jax.Array) -> jax.Array:
-        """Values [...] of observations [..., O]."""
-        return typing.cast(jax.Array, self.critic.apply(params, observation))
-
-
-def init(modules: Modules, key: jax.Array, observation_size: int, summary_size: int) -> Agent:
-    """Fresh networks. key: consumed."""
-    observation = jnp.zeros((observation_size,), jnp.float32)
-    context = jnp.zeros((observation_size + summary_size,), jnp.float32)
-    actor, reward_critic, cost_critic = (
-        module.init(module_key, inputs)
-        for module, module_key, inputs in zip(
-            (modules.actor, modules.critic, modules.critic),
-            jax.random.split(key, 3),
-            (context, observation, context),
-            strict=True,
-        )
+def samples(batch: Batch, advantage: jax.Array) -> Samples:
+    """A batch [T, B] with one advantage [T, B] for the policy, flattened to samples [N]."""
+    of_steps = Samples(
+        observation=batch.observation,
+        context=batch.context,
+        action=batch.action,
+        log_prob=batch.log_prob,
+        advantage=advantage,
+        reward_target=batch.reward_target,
+        cost_target=batch.cost_target,
     )
-    return Agent(
-        actor=optimize.init(actor),
-        reward_critic=optimize.init(reward_critic),
-        cost_critic=optimize.init(cost_critic),
-    )
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), of_steps)
+
+
+def actor_rate(ppo: PPOConfig, progress: jax.Array) -> jax.Array:
+    """The actor's learning rate []. progress: [] share of the run that is over."""
+    left = 1.0 - progress if ppo.actor_lr_decay else 1.0
+    return jnp.asarray(ppo.actor_lr * left, jnp.float32)
 
 
 def clipped_loss(log_prob: jax.Array, old_log_prob: jax.Array, advantage: jax.Array, clip: Number) -> jax.Array:

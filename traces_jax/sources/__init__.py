@@ -1,14 +1,36 @@
 """Where the cost of a step comes from: see `base`."""
 
-from traces_jax.config import Config
-from traces_jax.sources.base import Prior, Source, Verdict
+from traces_jax.config import Config, ConfigError
+from traces_jax.sources.base import Answers, Collected, Part, Prior, Query, Source, Verdict
+from traces_jax.sources.labelled import Labelled
 from traces_jax.sources.oracle import Oracle
 from traces_jax.sources.traces import Traces
 from traces_jax.tasks import Task
 
-__all__ = ["Oracle", "Prior", "Source", "Traces", "Verdict", "make"]
+__all__ = [
+    "Answers", "Collected", "Labelled", "Oracle", "Part", "Prior", "Query", "Source", "Traces", "Verdict", "learned",
+    "learns", "make",
+]  # fmt: skip
+
+_BY_NAME: dict[str, type[Source]] = {"oracle": Oracle, "traces": Traces}
 
 
 def make(config: Config, task: Task) -> Source:
     """The source that a config names."""
-    return Oracle() if config.method.source == "oracle" else Traces(task)
+    return _BY_NAME[config.method.source](task)
+
+
+def learns(config: Config) -> bool:
+    """Whether the source that a config names has a cost model of its own."""
+    return _BY_NAME[config.method.source].learns
+
+
+def learned(config: Config, task: Task) -> Labelled:
+    """The source that a config names, if it has a cost model; else a ConfigError."""
+    source = make(config, task)
+    if not isinstance(source, Labelled):
+        right = ", ".join(name for name, kind in _BY_NAME.items() if kind.learns)
+        raise ConfigError(
+            f"method.source={config.method.source} is not right: it learns no estimator; {right} would be right."
+        )
+    return source

@@ -3,39 +3,22 @@
 import jax.numpy as jnp
 
 from traces_jax.core import episodes
-from traces_jax.sources.base import Verdict
+from traces_jax.sources.base import Source, Verdict
 
 
-class Oracle:
+class Oracle(Source):
     """Reads the truth; has no memory and learns nothing."""
 
-    learns = False
+    def step_cost(self, config, state, statistics, memory, next_memory, observation, action, true_cost):
+        del config, state, statistics, memory, next_memory, observation, action
+        return true_cost
 
-    def summary_size(self, config):
-        del config
-        return 0
-
-    def learned(self, state):
-        return state
-
-    def with_learned(self, state, learned):
-        del learned
-        return state
-
-    def init(self, config, key, prior):
-        del config, key, prior
-
-    def memory(self, config, count):
-        del config, count
-
-    def summarize(self, memory):
-        del memory
-
-    def remember(self, config, state, statistics, memory, observation, action):
-        del config, state, statistics, memory, observation, action
-
-    def judge(self, config, state, statistics, transitions, truth, window, key, index):
-        del state, statistics, transitions, key, index
-        measure = episodes.means(window)["costs"]
-        limit = jnp.asarray(config.constraint.cost_limit, jnp.float32)
-        return None, Verdict(cost=truth.cost, measure=measure, limit=limit), {}
+    def verdict(self, config, state, collected, reading, asked, key):
+        del reading, asked, key
+        verdict = Verdict(
+            cost=collected.truth.cost,
+            measure=episodes.means(collected.window)["costs"],
+            limit=jnp.asarray(config.constraint.cost_limit, jnp.float32),
+            fresh=jnp.any(collected.truth.ended),
+        )
+        return state, verdict, {}

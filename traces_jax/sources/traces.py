@@ -1,132 +1,106 @@
-"""TraCeS: the cost of a step is its learned share of a violation, from labels of trajectories and their prefixes.
-
-pool -> pick -> label -> refit -> credits. The true cost enters at one place, the labeler; what it says is sealed in the
-pool and opened only for trajectories that are picked.
-"""
+"""TraCeS: the cost of a step is its credit for the violation, learned from labels of trajectories and prefixes."""
 
 import dataclasses
-import fractions
 import math
 
 import flax.struct
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from traces_jax.config import Config
-from traces_jax.core import episodes, normalize, optimize
+from traces_jax.core import episodes, networks, normalize, optimize
 from traces_jax.core.keys import Stream, substream
 from traces_jax.estimator import credit, network, refit
-from traces_jax.feedback import labels, query, trajectories
-from traces_jax.feedback.trajectories import Cuts, Ring, Trajectories
-from traces_jax.sources.base import Verdict
-from traces_jax.tasks import Task
+from traces_jax.feedback.trajectories import Cuts, Trajectories
+from traces_jax.sources.base import FLOAT, KEPT, UPDATED, Part, Verdict
+from traces_jax.sources.labelled import ASKED, Labelled
 
 # Time steps between those in which dead units are looked for: it need not cost as much as the credits do.
 _EVERY = 8
+# Floats that are held at once for each step, measured with XLA: for each feature and for each unit of a GRU layer,
+# when a rollout is judged, a pool is scored, and a batch is fitted.
+_JUDGED_FEATURE, _JUDGED_UNIT = 3, 8
+_SCORED_FEATURE, _SCORED_UNIT = 1, 6
+_FITTED_FEATURE, _FITTED_UNIT = 2, 14
+# The decoder works on blocks of rows; of so many rows one is in the present block, there and back.
+_DECODED = 16
 
 
 @flax.struct.dataclass
-class TracesState:
-    """What a lane knows of the cost.
+class Reading:
+    """What the estimator makes of a rollout before it is refitted.
 
     Attributes:
-      fitted: the estimator.
-      pool: trajectories since the last query, with the labeler's sealed answers.
-      store: labelled trajectories.
-      judged: summed costs of the last finished episodes, and the probabilities of being acceptable they stand for.
-      seen: [] trajectories that were ever in the pool.
-      due: [] how many of them were to be labelled by the last query. Fewer are, if they were not worth it or the
-        budget is spent.
-      labelled: [] trajectories labelled so far.
-      queries: [] single labels so far.
+      inputs: [T, B, F] as the network reads them.
+      mu, sigma: [T, B] of the log-normal credits.
+      rows, cuts: the episodes that ended, and where they lie in the rollout.
+      estimator: its weights.
     """
 
-    fitted: optimize.Trained
-    pool: Ring
-    store: Ring
-    judged: episodes.EpisodeWindow
-    seen: jax.Array
-    due: jax.Array
-    labelled: jax.Array
-    queries: jax.Array
+    inputs: jax.Array
+    mu: jax.Array
+    sigma: jax.Array
+    rows: Trajectories
+    cuts: Cuts
+    estimator: network.Estimator
 
 
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """How often labels are asked for, the same for all lanes.
-
-    Attributes:
-      places: episodes of an iteration for which there is room.
-      period: iterations between queries.
-      picks: most trajectories in a query.
-    """
-
-    places: int
-    period: int
-    picks: int
-
-
-class Traces:
+class Traces(Labelled):
     """The source for one task."""
 
-    learns = True
-
-    def __init__(self, task: Task):
-        self._task = task
-        self._features = task.observation_size + task.action_size
-
-    def schedule(self, config: Config) -> Schedule:
-        """From the share of trajectories to be labelled and how many at a time."""
-        count = config.environment.count * (config.environment.steps // self._task.horizon)
-        # As it is written: 0.29 of 100 are 29, which the nearest binary number falls short of.
-        share = fractions.Fraction(str(config.query.fraction))
-        period = math.ceil(config.query.batch / (share * count))
-        # Early ends make room for more episodes. Those beyond twice the usual are dropped, and counted.
-        places = 2 * count if self._task.ends_early else count
-        return Schedule(places=places, period=period, picks=math.ceil(share * places * period))
-
-    def summary_size(self, config):
-        return config.estimator.hidden
-
-    def learned(self, state):
-        return state.fitted
-
-    def with_learned(self, state, learned):
-        return dataclasses.replace(state, fitted=learned)
-
-    def fresh(self, config: Config, key: jax.Array) -> optimize.Trained:
-        """An estimator that has learned nothing. key: consumed."""
+    def fresh(self, config, key):
         settings = config.estimator
         estimator = network.init(
             key,
-            features=self._features,
+            features=self.features,
             hidden=settings.hidden,
             layers=settings.depth,
             decoder=settings.decoder,
             reads_step=settings.decoder_reads == "step",
-            initial_mean=network.initial_mean(self._task.horizon, settings.initial_probability),
+            initial_mean=network.initial_mean(self.task.horizon, settings.initial_probability),
             mean_spread=settings.initial_spread,
         )
         return optimize.init(estimator)
 
-    def init(self, config, key, prior):
-        schedule, ends, horizon = self.schedule(config), self.ends(config), self._task.horizon
-        store = trajectories.empty(config.refit.store, horizon, self._features, len(ends))
-        if prior is not None and prior.rows is not None:
-            store = trajectories.push(store, prior.rows)
-        return TracesState(
-            fitted=self.fresh(config, key) if prior is None else prior.fitted,
-            pool=trajectories.empty(schedule.places * schedule.period, horizon, self._features, len(ends)),
-            store=store,
-            judged=episodes.init(config.lagrange.window, ("costs", "probabilities")),
-            seen=jnp.zeros((), jnp.int32),
-            due=jnp.zeros((), jnp.int32),
-            # Labels that were there before the run are not the run's: they count neither here nor against its budget.
-            labelled=jnp.zeros((), jnp.int32),
-            queries=jnp.zeros((), jnp.int32),
-        )
+    def prepare(self, config, statistics, inputs):
+        if not config.estimator.normalize_inputs:
+            return inputs
+        observation, action = jnp.split(inputs, [self.task.observation_size], axis=-1)
+        clip = config.estimator.action_clip
+        return jnp.concatenate([normalize.apply(statistics, observation), jnp.clip(action, -clip, clip)], axis=-1)
+
+    def parts(self, config):
+        settings, schedule, units = config.estimator, self.schedule(config), config.estimator.hidden
+        read = 2 * units + (self.features if settings.decoder_reads == "step" else 0)
+        gates = 3 * units * ((self.features + units + 2) + (settings.depth - 1) * (2 * units + 2))
+        # Two heads read the decoder's last layer.
+        weights = gates + networks.weights(read, settings.decoder, 1) + settings.decoder[-1] + 1
+        pool, batch = schedule.places * schedule.period, config.refit.new_batch + config.refit.stored_batch
+        of_row, steps = FLOAT * self.task.horizon, FLOAT * config.iteration_steps
+        shape = ("estimator.hidden", "estimator.depth", "estimator.decoder")
+        gru = ("estimator.hidden",)
+        refitted = ("refit.stored_batch", "refit.new_batch", "estimator.hidden", "estimator.depth")
+        scored_step = _SCORED_FEATURE * self.features + _SCORED_UNIT * units
+        fitted_step = _FITTED_FEATURE * self.features + _FITTED_UNIT * units * settings.depth
+        judged_step = _JUDGED_FEATURE * self.features + _JUDGED_UNIT * units
+        decoded = max(batch, pool, config.environment.count) * of_row // _DECODED * max(settings.decoder)
+        memory = FLOAT * config.environment.count * settings.depth * units
+        return [
+            *super().parts(config),
+            Part("the estimator", FLOAT * KEPT * weights, shape, kept=True),
+            Part("updates of the estimator", FLOAT * UPDATED * weights, shape),
+            Part("the decoder", decoded, ("estimator.decoder", *ASKED)),
+            Part("the trajectories of a query", pool * of_row * scored_step, (*ASKED, *gru)),
+            Part("a refit", batch * of_row * fitted_step, refitted),
+            Part("credits of a rollout", steps * judged_step, (*ASKED[2:], *gru)),
+            Part("hidden states of episodes", memory, ("environment.count", *gru), kept=True),
+        ]
+
+    # --- The memory of an episode is the GRU's hidden state; the summary is that of its last layer.
+
+    def summary_size(self, config):
+        return config.estimator.hidden
 
     def memory(self, config, count):
         return jnp.zeros((count, config.estimator.depth, config.estimator.hidden))
@@ -135,174 +109,118 @@ class Traces:
         return memory[:, -1]
 
     def remember(self, config, state, statistics, memory, observation, action):
-        inputs = self.prepare(config, statistics, jnp.concatenate([observation, action], axis=-1))
+        inputs = self._inputs(config, statistics, observation, action)
         carry = network.advance(state.fitted.params, jnp.moveaxis(memory, 1, 0), inputs)
         return jnp.moveaxis(carry, 0, 1)
 
-    def judge(self, config, state, statistics, transitions, truth, window, key, index):
-        del window
-        inputs = jnp.concatenate([transitions.observation, transitions.action], axis=-1)
-        fresh_rows, cuts = self._trajectories(config, inputs, transitions, truth)
-        # The summaries are those of this estimator, not of one that is refitted below.
-        estimator = state.fitted.params
-        prepared = self.prepare(config, statistics, inputs)
-        seen = (transitions.summary, transitions.next_summary, prepared)
-        mu, sigma = network.decode(estimator, *seen)
-        # Log-probability that the episode up to each step is acceptable.
-        expected = -episodes.running_sum(credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp), truth.ended)
-        cost = self._cost(config, mu, sigma, substream(key, Stream.CREDIT))
-        state = dataclasses.replace(
-            state, pool=trajectories.push(state.pool, fresh_rows), seen=state.seen + jnp.sum(fresh_rows.valid)
+    def step_cost(self, config, state, statistics, memory, next_memory, observation, action, true_cost):
+        del true_cost
+        inputs = self._inputs(config, statistics, observation, action)
+        summaries = self.summarize(memory), self.summarize(next_memory)
+        mu, sigma = network.decode(state.fitted.params, *summaries, inputs)
+        return credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
+
+    # --- Labels.
+
+    def score(self, config, fitted, statistics, rows):
+        prepared = refit.time_major(rows.inputs, lambda inputs: self.prepare(config, statistics, inputs))
+        _, mu, sigma = network.apply(fitted.params, prepared)
+        expected = credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
+        return (
+            self._uncertainty(config, mu, sigma, rows.length),
+            refit.at_prefixes(expected, rows.length, self.ends(config)),
         )
 
-        def ask(state: TracesState) -> tuple[TracesState, jax.Array, dict[str, jax.Array]]:
-            state, row = self._query(config, state, statistics, key)
-            if config.method.order == "released":
-                return state, cost, row
+    def fit(self, config, fitted, statistics, new, expected, store, key):
+        return refit.refit(
+            fitted,
+            new,
+            expected,
+            store,
+            key,
+            refit=config.refit,
+            prepare=lambda inputs: self.prepare(config, statistics, inputs),
+            ends=self.ends(config),
+            clamp=config.estimator.clamp,
+        )
+
+    # --- Costs.
+
+    def observe(self, config, state, collected):
+        transitions = collected.transitions
+        inputs = jnp.concatenate([transitions.observation, transitions.action], axis=-1)
+        state, rows, cuts = self.pooled(config, state, collected, inputs)
+        prepared = self.prepare(config, collected.statistics, inputs)
+        # The summaries are those of this estimator, not of one that is refitted later.
+        mu, sigma = network.decode(state.fitted.params, transitions.summary, transitions.next_summary, prepared)
+        return state, Reading(inputs=prepared, mu=mu, sigma=sigma, rows=rows, cuts=cuts, estimator=state.fitted.params)
+
+    def verdict(self, config, state, collected, reading, asked, key):
+        truth = collected.truth
+        noise = substream(key, Stream.CREDIT)
+
+        def known() -> jax.Array:
+            return self._cost(config, reading.mu, reading.sigma, noise)
+
+        def renewed() -> jax.Array:
             began = jnp.concatenate([jnp.ones_like(truth.ended[:1]), truth.ended[:-1]])
-            summaries = network.encode(state.fitted.params, prepared, began)
-            new = network.decode(state.fitted.params, *summaries, prepared)
-            return state, self._cost(config, *new, substream(key, Stream.CREDIT)), row
+            summaries = network.encode(state.fitted.params, reading.inputs, began)
+            return self._cost(config, *network.decode(state.fitted.params, *summaries, reading.inputs), noise)
 
-        def wait(state: TracesState) -> tuple[TracesState, jax.Array, dict[str, jax.Array]]:
-            row = jax.eval_shape(ask, state)[2]
-            return state, cost, jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), row)
-
-        period = self.schedule(config).period
-        if period == 1:
-            state, cost, query_row = ask(state)
+        if config.method.order == "released":
+            cost = known()
+        elif isinstance(asked, bool):
+            cost = renewed() if asked else known()
         else:
-            state, cost, query_row = lax.cond((index + 1) % period == 0, ask, wait, state)
-
+            cost = lax.cond(asked, renewed, known)
         summed = episodes.running_sum(cost, truth.ended)
         judged = episodes.push(state.judged, truth.ended, costs=summed, probabilities=jnp.exp(-summed))
-        state = dataclasses.replace(state, judged=judged)
-        judged_means = episodes.means(judged)
+        means = episodes.means(judged)
         if config.constraint.form == "probability":
-            measure, limit = -judged_means["probabilities"], -config.constraint.d
+            measure, limit = -means["probabilities"], -config.constraint.d
         else:
-            measure, limit = judged_means["costs"], -jnp.log(config.constraint.d)
-        log_probability = cuts.last(expected)
-        said = log_probability >= math.log(0.5)
-        finished = lambda values: episodes.mean_of(values.astype(jnp.float32), fresh_rows.valid)  # noqa: E731
-        jensen_gap, jensen_bound = credit.jensen(log_probability, fresh_rows.valid)
+            measure, limit = means["costs"], -jnp.log(config.constraint.d)
+        verdict = Verdict(cost=cost, measure=measure, limit=jnp.asarray(limit, jnp.float32), fresh=jnp.any(truth.ended))
         row = {
+            **self._row(config, collected, reading, cost),
+            "window/probability": means["probabilities"],
+            **self.counters(state, reading.cuts),
+        }
+        return dataclasses.replace(state, judged=judged), verdict, row
+
+    def credits(self, config, state, statistics, observation, action):
+        _, mu, sigma = network.apply(state.fitted.params, self._inputs(config, statistics, observation, action))
+        return credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
+
+    def _row(self, config: Config, collected, reading: Reading, cost: jax.Array) -> dict[str, jax.Array]:
+        """How well the estimator knows this rollout: before the refit, so it shows the lag behind the policy."""
+        transitions, true_cost, rows = collected.transitions, collected.truth.cost, reading.rows
+        clamp = config.estimator.clamp
+        expected = credit.clamped_mean(reading.mu, reading.sigma, clamp=clamp)
+        # Log-probability that the episode is acceptable.
+        log_probability = reading.cuts.last(-episodes.running_sum(expected, collected.truth.ended))
+        said = log_probability >= math.log(0.5)
+        finished = lambda values: episodes.mean_of(values.astype(jnp.float32), rows.valid)  # noqa: E731
+        jensen_gap, jensen_bound = credit.jensen(log_probability, rows.valid)
+        seen = (transitions.summary, transitions.next_summary, reading.inputs)
+        return {
             "estimate/accepted": finished(said),
             "estimate/probability": finished(jnp.exp(log_probability)),
-            # Before the refit: how far the estimator lags behind the policy.
-            "estimate/right": finished(said == (fresh_rows.labels[:, -1] > 0)),
+            "estimate/right": finished(said == (rows.labels[:, -1] > 0)),
             "estimate/jensen_gap": jensen_gap,
             "estimate/jensen_bound": jensen_bound,
-            "estimate/clamped": jnp.mean(credit.clamped_share(mu, sigma, clamp=config.estimator.clamp)),
-            "estimate/dead_units": network.dead_share(estimator, *jax.tree.map(lambda leaf: leaf[::_EVERY], seen)),
-            "estimate/cost_where_none": jnp.sum(jnp.where(truth.cost == 0, cost, 0.0))
-            / jnp.maximum(jnp.sum(truth.cost == 0), 1)
+            "estimate/clamped": jnp.mean(credit.clamped_share(reading.mu, reading.sigma, clamp=clamp)),
+            "estimate/dead_units": network.dead_share(
+                reading.estimator, *jax.tree.map(lambda leaf: leaf[::_EVERY], seen)
+            ),
+            "estimate/cost_where_none": jnp.sum(jnp.where(true_cost == 0, cost, 0.0))
+            / jnp.maximum(jnp.sum(true_cost == 0), 1)
             / jnp.maximum(jnp.mean(cost), 1e-12),
-            "window/probability": judged_means["probabilities"],
-            "labels/trajectories": state.labelled.astype(jnp.float32),
-            "labels/queries": state.queries.astype(jnp.float32),
-            "pool/dropped": cuts.dropped.astype(jnp.float32),
-            **query_row,
         }
-        return state, Verdict(cost=cost, measure=measure, limit=jnp.asarray(limit, jnp.float32)), row
 
-    def _query(self, config, state, statistics, key):
-        """Picks, labels, refits, stores, empties the pool."""
-        schedule, ends = self.schedule(config), self.ends(config)
-        pool = state.pool.rows
-        prepare = lambda inputs: self.prepare(config, statistics, inputs)  # noqa: E731
-        clamp = config.estimator.clamp
-        _, mu, sigma = network.apply(state.fitted.params, refit.time_major(pool.inputs, prepare))
-        cv = self._uncertainty(config, mu, sigma, pool.length)
-        eligible = pool.valid & (cv >= config.query.min_cv)
-        due = jnp.minimum(query.due(config.query.fraction, state.seen), state.due + schedule.picks)
-        budget = config.query.budget if config.query.budget else np.iinfo(np.int32).max
-        allowed = jnp.minimum(due - state.due, budget - state.labelled)
-        score = query.mixed(
-            jnp.where(eligible, cv, -jnp.inf),
-            jax.random.uniform(substream(key, Stream.QUERY), cv.shape),
-            allowed - self._random_picks(config, state.due, due),
-        )
-        picked, chosen = query.pick(pool, score, schedule.picks, allowed)
-        noisy = labels.flip(picked.labels, substream(key, Stream.LABEL), config.labels.noise)
-        picked = dataclasses.replace(picked, labels=noisy)
-        before = refit.at_prefixes(credit.clamped_mean(mu, sigma, clamp=clamp), pool.length, ends)[chosen]
-        fitted, after, passes = refit.refit(
-            state.fitted,
-            picked,
-            before,
-            state.store,
-            substream(key, Stream.REFIT),
-            refit=config.refit,
-            prepare=prepare,
-            ends=ends,
-            clamp=clamp,
-        )
-
-        def row_of(log_probability: jax.Array, when: str) -> dict[str, jax.Array]:
-            scores = credit.scores(log_probability, picked.labels, picked.mask)
-            return {
-                f"refit/{when}/loss": credit.cross_entropy(log_probability, picked.labels, picked.mask),
-                f"refit/{when}/accuracy": scores.accuracy,
-                f"refit/{when}/precision": scores.precision,
-                f"refit/{when}/recall": scores.recall,
-            }
-
-        # Zero, but not known before the refit has read the store: else XLA would write to a copy, tens of megabytes.
-        written = state.store.written + jnp.minimum(passes, 0)
-        whole = lambda rows: episodes.mean_of(rows.labels[:, -1], rows.valid)  # noqa: E731
-        low, middle, high = jnp.nanquantile(jnp.where(pool.valid, cv, jnp.nan), jnp.array([0.1, 0.5, 0.9]))
-        row = {
-            **row_of(before, "before"),
-            **row_of(after, "after"),
-            "refit/passes": passes.astype(jnp.float32),
-            "query/accepted_picked": whole(picked),
-            "query/accepted_pool": whole(pool),
-            "query/cv_picked": episodes.mean_of(cv[chosen], picked.valid),
-            "query/cv_pool": episodes.mean_of(cv, pool.valid),
-            "query/cv_pool_10": low,
-            "query/cv_pool_50": middle,
-            "query/cv_pool_90": high,
-        }
-        state = dataclasses.replace(
-            state,
-            fitted=fitted,
-            pool=trajectories.clear(state.pool),
-            store=trajectories.push(dataclasses.replace(state.store, written=written), picked),
-            due=due,
-            labelled=state.labelled + jnp.sum(picked.valid),
-            queries=state.queries + jnp.sum(picked.mask),
-        )
-        return state, row
-
-    def _random_picks(self, config, before: jax.Array, due: jax.Array) -> jax.Array:
-        """How many of the labels that became due between two queries go to trajectories drawn at random, [].
-
-        Not a share of these few, which may be a single one, but what is missing of the share of all labels. That needs
-        no luck: after every query it is within half a pick of what was asked for.
-        """
-        share = 1.0 if config.query.rule == "random" else config.query.random_share
-        return query.due(share, due) - query.due(share, before)
-
-    def _trajectories(self, config, inputs, transitions, truth) -> tuple[Trajectories, Cuts]:
-        """The episodes that ended in a rollout, with the labeler's answers; and where they lie in it."""
-        ends, horizon = self.ends(config), self._task.horizon
-        cuts = trajectories.find(truth.ended, truth.episode_length, self.schedule(config).places)
-        answers = labels.oracle(
-            cuts.take(truth.cost, horizon),
-            cuts.length,
-            cuts.last(transitions.terminated),
-            limit=config.constraint.cost_limit,
-            ends=ends,
-            early_end_violates=config.labels.early_end == "violating",
-        )
-        rows = Trajectories(
-            inputs=cuts.take(inputs, horizon),
-            length=cuts.length,
-            labels=answers,
-            mask=trajectories.prefix_mask(cuts.length, ends),
-        )
-        return rows, cuts
+    def _inputs(self, config, statistics, observation, action) -> jax.Array:
+        """What the network reads of steps [..., F]. observation: [..., O] raw; action: [..., A]."""
+        return self.prepare(config, statistics, jnp.concatenate([observation, action], axis=-1))
 
     def _uncertainty(self, config, mu, sigma, length) -> jax.Array:
         """The coefficient of variation of each trajectory's summed cost, [N]. mu, sigma: [T, N]; length: [N]."""
@@ -324,15 +242,3 @@ class Traces:
         if config.estimator.cost == "sample":
             return -credit.sample(mu, sigma, jax.random.normal(key, mu.shape), clamp=config.estimator.clamp)
         return credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
-
-    def prepare(self, config: Config, statistics: normalize.RunningStatistics, inputs: jax.Array) -> jax.Array:
-        """Raw inputs [..., F] as the network reads them. statistics: of observations."""
-        if not config.estimator.normalize_inputs:
-            return inputs
-        observation, action = jnp.split(inputs, [self._task.observation_size], axis=-1)
-        clip = config.estimator.action_clip
-        return jnp.concatenate([normalize.apply(statistics, observation), jnp.clip(action, -clip, clip)], axis=-1)
-
-    def ends(self, config: Config) -> np.ndarray:
-        """Lengths of the prefixes that are judged, [P]."""
-        return trajectories.prefix_ends(self._task.horizon, config.labels.interval, config.labels.terminal_only)

@@ -67,11 +67,9 @@ def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path | None, *, ov
     """
     if out is not None:
         prior.check_out(out, overwrite=overwrite)
-    if config.method.source == "oracle":
-        raise errors.UserError("method.source=oracle is not right: it learns no estimator; traces would be right.")
     began = time.monotonic()
     task = build_lib.make_task(config, build_lib.choose_physics(config.physics, jax.default_backend()))
-    source = sources.Traces(task)
+    source = sources.learned(config, task)
     key = jax.random.key(config.seed)
     start = _start(config, task, out, source, key)
     with offline.opened(data, task, config, source.ends(config), print) as recording:
@@ -110,7 +108,7 @@ def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path | None, *, ov
     rich.console.Console().print(_table(config, held_out, len(split.test), fit, seconds))
 
 
-def _start(config: Config, task: Task, out: pathlib.Path | None, source: sources.Traces, key: jax.Array) -> Prior:
+def _start(config: Config, task: Task, out: pathlib.Path | None, source: sources.Labelled, key: jax.Array) -> Prior:
     """What is fitted. Who trains with the folder that is made here may have named it already."""
     if out is not None and pathlib.Path(config.estimator.init).resolve() == out.resolve():
         config = dataclasses.replace(config, estimator=dataclasses.replace(config.estimator, init="none"))

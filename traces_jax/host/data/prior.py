@@ -25,6 +25,7 @@ from traces_jax.feedback.trajectories import Ring, Trajectories
 from traces_jax.host import errors, files
 from traces_jax.host.data import archives, arrays, import_torch
 from traces_jax.host.run import build as build_lib
+from traces_jax.host.run import restore
 from traces_jax.sources import Prior
 from traces_jax.tasks import Task
 
@@ -44,7 +45,7 @@ class Saved:
 
     config: Config
     task: Task
-    source: sources.Traces
+    source: sources.Labelled
     prior: Prior
 
     def prepare(self, inputs: jax.Array) -> jax.Array:
@@ -59,9 +60,9 @@ def load(config: Config, task: Task, say: Callable[[str], None]) -> Prior | None
     if name == "none":
         return None
     path = pathlib.Path(name)
-    if config.method.source == "oracle":
+    if not sources.make(config, task).learns:
         raise errors.UserError(
-            f"estimator.init={name} is not right with method.source=oracle, which has no estimator; "
+            f"estimator.init={name} is not right with method.source={config.method.source}, which has no estimator; "
             f"none would be right."
         )
     if path.is_dir():
@@ -81,7 +82,7 @@ def read(folder: pathlib.Path, seed: int | None, say: Callable[[str], None]) -> 
         raise errors.UserError(f"--seed={seed} is for run folders; {folder} has one estimator.")
     config = _described(folder)
     task = build_lib.make_task(config, build_lib.choose_physics("auto", jax.default_backend()))
-    source = sources.Traces(task)
+    source = sources.learned(config, task)
     fitted = jax.eval_shape(functools.partial(source.fresh, config), jax.random.key(0))
     statistics = jax.eval_shape(lambda: normalize.init((task.observation_size,)))
     found = _unnamed(folder / "estimator.npz", {"fitted": fitted, "statistics": statistics})
@@ -108,12 +109,11 @@ def check_out(folder: pathlib.Path, *, overwrite: bool) -> None:
 
 
 def _from_run(folder: pathlib.Path, seed: int | None, say: Callable[[str], None]) -> Saved:
-    from traces_jax.host.run import loop  # runs start from what this file reads, and this file reads runs
-
-    loaded = loop.load(folder, "latest", seed, say)
+    loaded = restore.load(folder, "latest", seed, say)
     source = loaded.built.program.learner.source
-    if not isinstance(source, sources.Traces):
-        raise errors.UserError(f"run {folder} has no estimator: it was trained with method.source=oracle.")
+    if not isinstance(source, sources.Labelled):
+        trained = loaded.built.config.method.source
+        raise errors.UserError(f"run {folder} has no estimator: it was trained with method.source={trained}.")
     known = (loaded.state.source.fitted, loaded.state.normalizers.observation, loaded.state.source.store)
     fitted, statistics, store = jax.tree.map(lambda leaf: np.asarray(leaf[0]), known)
     prior = Prior(fitted, statistics, _oldest_first(store))

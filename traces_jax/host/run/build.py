@@ -31,8 +31,7 @@ def build(config: Config, lanes: list[Lane] | None = None) -> Built:
     grid = parallel.grid(len(lanes), config.environment.count, jax.devices())
     task = make_task(config, physics)
     _check_episodes_end(config, task)
-    _check_whole_episodes(config, task)
-    _check_store(config, task)
+    sources.make(config, task).check(config)
     memory.check(config, task, len(lanes), grid)
     program = parallel.make(
         lanes,
@@ -55,29 +54,6 @@ def _check_episodes_end(config: Config, task: tasks.Task) -> None:
         raise errors.UserError(
             f"environment.steps={settings.steps} is not right: with environment.reset_each_iteration no episode of "
             f"{task.horizon} steps would ever end; {task.horizon}, or reset_each_iteration=false, would be right."
-        )
-
-
-def _check_whole_episodes(config: Config, task: tasks.Task) -> None:
-    """Labels are for whole trajectories: a rollout must hold some, from their first step on."""
-    settings = config.environment
-    if config.method.source != "oracle" and (not settings.reset_each_iteration or settings.steps % task.horizon):
-        raise errors.UserError(
-            f"environment.steps={settings.steps}, reset_each_iteration={settings.reset_each_iteration} is not right: "
-            f"labels are for whole episodes; a multiple of {task.horizon} steps, and true, would be right."
-        )
-
-
-def _check_store(config: Config, task: tasks.Task) -> None:
-    """The trajectories of one query go into the store together: they must not overwrite each other there."""
-    if config.method.source == "oracle":
-        return
-    picks = sources.Traces(task).schedule(config).picks
-    if config.refit.store < picks:
-        raise errors.UserError(
-            f"refit.store={config.refit.store} is not right: a query labels {picks} trajectories at once "
-            f"(query.batch={config.query.batch}, query.fraction={config.query.fraction}), which must fit in; "
-            f"{picks} or more would be right."
         )
 
 

@@ -13,13 +13,11 @@ import numpy as np
 import rich.console
 import rich.table
 
-from traces_jax import sources, tasks
+from traces_jax import tasks
 from traces_jax.config import Config
 from traces_jax.core import rollout
 from traces_jax.core.keys import Stream, stream
 from traces_jax.core.learner import Learner, LearnerState
-from traces_jax.estimator import credit as credit_lib
-from traces_jax.estimator import network
 from traces_jax.feedback import labels
 from traces_jax.host import files
 from traces_jax.host.run import build as build_lib
@@ -175,13 +173,7 @@ def credits(
 
     None for a source of costs that has no estimator.
     """
-    source = learner.source
-    if not isinstance(source, sources.Traces):
-        return None
-    inputs = jnp.concatenate([observation, action], axis=-1)
-    prepared = source.prepare(settings, state.normalizers.observation, inputs)
-    _, mu, sigma = network.apply(state.source.fitted.params, prepared)
-    return credit_lib.clamped_mean(mu, sigma, clamp=settings.estimator.clamp)
+    return learner.source.credits(settings, state.source, state.normalizers.observation, observation, action)
 
 
 def summarize(result: dict[str, np.ndarray], lanes: list[str], settings: list[str]) -> dict:

@@ -1,7 +1,6 @@
 """A training run: the loop around the compiled chunk. What it leaves behind is in `folder`."""
 
 import contextlib
-import dataclasses
 import os
 import pathlib
 import signal
@@ -22,21 +21,6 @@ from traces_jax.host.run import checkpoint, evaluation, metrics, progress
 from traces_jax.host.run import folder as folder_lib
 from traces_jax.host.run.build import Built
 from traces_jax.sources import Prior
-
-
-@dataclasses.dataclass(frozen=True)
-class Loaded:
-    """Saved states and the program that can run them.
-
-    Attributes:
-      iterations: [S] finished iterations of each lane's state.
-      newest: whether these are all lanes of the run at its newest checkpoint.
-    """
-
-    built: Built
-    state: LearnerState
-    iterations: np.ndarray
-    newest: bool
 
 
 def train(config: Config, folder: pathlib.Path) -> bool:
@@ -182,57 +166,6 @@ class _Run:
             return
         place = evaluation.place(self._folder, "latest", None, iterations, wanted, newest=True)
         evaluation.evaluate(self._built, state, place, iterations=iterations, count=wanted)
-
-
-def load(folder: pathlib.Path, step: str, seed: int | None, say: Callable[[str], None]) -> Loaded:
-    """A saved state ready to act. step: "latest", "best" or a number of finished iterations; seed: one, or all."""
-    config = folder_lib.load_config(folder)
-    built = build_lib.build(config)
-    name = "best" if step == "best" else "checkpoints"
-    saved = checkpoint.Checkpoints(folder / name, identity=folder_lib.identity(folder), read_only=True)
-    try:
-        found = saved.iterations()
-        if not found:
-            raise errors.UserError(f"run {folder} has no checkpoint in {name}/ yet.")
-        if step in ("latest", "best"):
-            restored = saved.restore_latest(built.program.abstract(), say)
-            assert restored is not None
-            iteration, state = restored
-        elif step.isascii() and step.isdigit() and int(step) in found:
-            iteration, state = int(step), _restore(saved, built, int(step))
-        else:
-            choices = ", ".join(str(number) for number in found)
-            raise errors.UserError(f"--step={step} is not right: choose latest, best or one of {choices}.")
-        iterations = np.full(len(built.lanes), iteration)
-        if step == "best":
-            iterations = best_lib.iterations(saved.notes(iteration), len(built.lanes), iteration)
-    finally:
-        saved.close()
-    wanted = [index for index, lane in enumerate(built.lanes) if seed is None or lane.seed == seed]
-    if not wanted:
-        seeds = ", ".join(dict.fromkeys(str(lane.seed) for lane in built.lanes))
-        raise errors.UserError(f"--seed={seed} is not in run {folder}; choose one of {seeds}.")
-    kept = [index for index in wanted if iterations[index] >= 0]
-    for index in wanted:
-        if index not in kept:
-            say(f"{built.lanes[index].name} never kept its constraint and has no best state.")
-    if not kept:
-        raise errors.UserError(f"run {folder} has no best state of seed {seed}; --step=latest has one.")
-    if len(kept) == len(built.lanes):
-        return Loaded(built, state, iterations, newest=name == "checkpoints" and iteration == found[-1])
-    chosen = build_lib.build(config, [built.lanes[index] for index in kept])
-    state = chosen.program.place(jax.tree.map(lambda leaf: leaf[np.asarray(kept)], state))
-    return Loaded(chosen, state, iterations[kept], newest=False)
-
-
-def _restore(saved: checkpoint.Checkpoints, built: Built, iteration: int) -> LearnerState:
-    try:
-        return saved.restore(built.program.abstract(), iteration)
-    except errors.UserError:
-        raise
-    except Exception as error:  # noqa: BLE001  orbax raises many kinds for a damaged file
-        reason = " ".join(str(error).split())[:160]
-        raise errors.UserError(f"--step={iteration} is not right: that checkpoint is damaged ({reason}).") from None
 
 
 def _has_begun(folder: pathlib.Path) -> bool:

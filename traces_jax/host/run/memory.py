@@ -5,7 +5,6 @@ or of a refit: right within a factor of 2 (tests/test_memory.py, docs/benchmarks
 """
 
 import dataclasses
-import itertools
 import math
 import pathlib
 from collections.abc import Callable, Sequence
@@ -15,43 +14,18 @@ import jax
 
 from traces_jax import sources
 from traces_jax.config import Config
-from traces_jax.core import parallel
+from traces_jax.core import networks, parallel
 from traces_jax.host import errors
+from traces_jax.sources.base import FLOAT, KEPT, UPDATED, Part
 from traces_jax.tasks import Task
 
-_FLOAT = 4
-# Weights with the optimiser's two moments; and, while they are updated, gradients and new weights.
-_KEPT, _UPDATED = 3, 2
 # Floats that are held at once for each step of a rollout: of critics and actor for each unit of their widest layer, for
 # each number of an observation and of an action, and of rewards, costs, advantages and targets.
 _CRITIC, _ACTOR, _OBSERVATION, _ACTION, _SCALARS = 7, 2, 4, 2, 20
-# The same for an estimator: for each feature, and for each unit of a GRU layer.
-_JUDGED_FEATURE, _JUDGED_UNIT = 3, 8
-_QUERIED_FEATURE, _QUERIED_UNIT = 1, 6
-_FITTED_FEATURE, _FITTED_UNIT = 2, 14
 # The most steps of a rollout for which starts of environments are drawn together.
 _STARTS = 50
-# The decoder works on blocks of rows; of so many rows one is in the present block, there and back.
-_DECODED = 16
 # A smaller value of this one needs more.
 _FRACTION = "query.fraction"
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """Some of the memory.
-
-    Attributes:
-      what: for a sentence.
-      size: bytes of one lane on one device.
-      fields: paths of the settings that it grows with.
-      kept: whether it lives on between iterations, so that a checkpoint copies it.
-    """
-
-    what: str
-    size: int
-    fields: tuple[str, ...]
-    kept: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,71 +102,29 @@ def _key() -> jax.Array:
 def parts(config: Config, task: Task, environment: int) -> list[Part]:
     """What one lane needs on one device. environment: bytes of one environment's state."""
     settings = config.environment
-    learns = config.method.source != "oracle"
-    summary = config.estimator.hidden if learns else 0
+    source = sources.make(config, task)
+    summary = source.summary_size(config)
     observation, action = task.observation_size, task.action_size
-    actor = _dense(observation + summary, config.policy.hidden, action) + action
-    critics = _dense(observation, config.critic.hidden, 1) + _dense(observation + summary, config.critic.hidden, 1)
-    steps = _FLOAT * settings.count * settings.steps
+    actor = networks.weights(observation + summary, config.policy.hidden, action) + action
+    reads = (observation, observation + summary)
+    critics = sum(networks.weights(inputs, config.critic.hidden, 1) for inputs in reads)
+    steps = FLOAT * settings.count * settings.steps
     sizes = ("environment.count", "environment.steps")
-    memory = _FLOAT * (config.estimator.depth * config.estimator.hidden if learns else 0)
-    evaluated = _FLOAT * (action + _SCALARS) * task.horizon + (1 + _STARTS) * environment
+    evaluated = FLOAT * (action + _SCALARS) * task.horizon + (1 + _STARTS) * environment
     found = [
-        Part("the actor", _FLOAT * _KEPT * actor, ("policy.hidden",), kept=True),
-        Part("updates of the actor", _FLOAT * _UPDATED * actor, ("policy.hidden",)),
-        Part("the critics", _FLOAT * _KEPT * critics, ("critic.hidden",), kept=True),
-        Part("updates of the critics", _FLOAT * _UPDATED * critics, ("critic.hidden",)),
+        Part("the actor", FLOAT * KEPT * actor, ("policy.hidden",), kept=True),
+        Part("updates of the actor", FLOAT * UPDATED * actor, ("policy.hidden",)),
+        Part("the critics", FLOAT * KEPT * critics, ("critic.hidden",), kept=True),
+        Part("updates of the critics", FLOAT * UPDATED * critics, ("critic.hidden",)),
         Part("values of a rollout", steps * _CRITIC * _widest(config.critic.hidden), ("critic.hidden", *sizes)),
         Part("actions of a rollout", steps * _ACTOR * _widest(config.policy.hidden), ("policy.hidden", *sizes)),
         Part("rollouts", steps * (_OBSERVATION * observation + _ACTION * action + _SCALARS), sizes),
-        Part("environments", settings.count * (environment + memory), ("environment.count",), kept=True),
+        Part("environments", settings.count * environment, ("environment.count",), kept=True),
         Part("starts of environments", settings.count * _STARTS * environment, ("environment.count",)),
-        Part("the last episodes", 2 * _FLOAT * config.lagrange.window, ("lagrange.window",), kept=True),
+        Part("the last episodes", 2 * FLOAT * config.lagrange.window, ("lagrange.window",), kept=True),
         Part("the evaluation", config.run.evaluation_episodes * evaluated, ("run.evaluation_episodes",)),
     ]
-    return found + (_estimator_parts(config, task, steps) if learns else [])
-
-
-def _estimator_parts(config: Config, task: Task, steps: int) -> list[Part]:
-    """What TraCeS needs beyond. steps: bytes of a float for each step of a rollout."""
-    settings, source = config.estimator, sources.Traces(task)
-    schedule, prefixes = source.schedule(config), len(source.ends(config))
-    features, units = task.observation_size + task.action_size, settings.hidden
-    read = 2 * units + (features if settings.decoder_reads == "step" else 0)
-    gates = 3 * units * ((features + units + 2) + (settings.depth - 1) * (2 * units + 2))
-    # Two heads read the decoder's last layer.
-    weights = gates + _dense(read, settings.decoder, 1) + settings.decoder[-1] + 1
-    row = task.horizon * features * _FLOAT + prefixes * (_FLOAT + 1) + _FLOAT
-    pool, batch = schedule.places * schedule.period, config.refit.new_batch + config.refit.stored_batch
-    of_row = _FLOAT * task.horizon
-    shape = ("estimator.hidden", "estimator.depth", "estimator.decoder")
-    asked = ("query.batch", _FRACTION, "environment.count", "environment.steps")
-    gru = ("estimator.hidden",)
-    refit = ("refit.stored_batch", "refit.new_batch", "estimator.hidden", "estimator.depth")
-    fitted_step = _FITTED_FEATURE * features + _FITTED_UNIT * units * settings.depth
-    decoded = max(batch, pool, config.environment.count) * of_row // _DECODED * max(settings.decoder)
-    return [
-        Part("the estimator", _FLOAT * _KEPT * weights, shape, kept=True),
-        Part("updates of the estimator", _FLOAT * _UPDATED * weights, shape),
-        Part("the decoder", decoded, ("estimator.decoder", *asked)),
-        Part("trajectories that wait for a query", pool * row, asked, kept=True),
-        Part(
-            "the trajectories of a query",
-            pool * of_row * (_QUERIED_FEATURE * features + _QUERIED_UNIT * units),
-            (*asked, *gru),
-        ),
-        Part("picked trajectories", schedule.picks * row, ("query.batch", "environment.count")),
-        Part("the store", config.refit.store * row, ("refit.store",), kept=True),
-        Part("a refit", batch * of_row * fitted_step, refit),
-        Part("credits of a rollout", steps * (_JUDGED_FEATURE * features + _JUDGED_UNIT * units), (*asked[2:], *gru)),
-        Part("their last episodes", 2 * _FLOAT * config.lagrange.window, ("lagrange.window",), kept=True),
-    ]
-
-
-def _dense(inputs: int, hidden: Sequence[int], outputs: int) -> int:
-    """Weights of a network."""
-    widths = (inputs, *hidden, outputs)
-    return sum((below + 1) * above for below, above in itertools.pairwise(widths))
+    return found + source.parts(config)
 
 
 def _widest(hidden: Sequence[int]) -> int:

@@ -16,6 +16,7 @@ import rich.table
 import rich.text
 
 from traces_jax import config as config_lib
+from traces_jax import sources
 from traces_jax.config import Config
 from traces_jax.host.run import metrics, progress
 from traces_jax.host.show import curves
@@ -63,8 +64,8 @@ class View:
     def __init__(self, folder: pathlib.Path, config: Config):
         self._config = config
         self._lanes = config_lib.lanes(config)
-        with_estimator = config.method.source != "oracle"
-        self._figures = [figure for figure in _FIGURES if with_estimator or figure.name not in _LEARNED]
+        learns = sources.learns(config)
+        self._figures = [figure for figure in _FIGURES if learns or figure.name not in _LEARNED]
         self._limits = sorted({lane.config.constraint.cost_limit for lane in self._lanes})
         self._path = folder / "metrics.jsonl"
         names = [*(figure.name for figure in self._figures), "seconds"]

@@ -1,0 +1,322 @@
+"""What every cost that is learned from labels shares: pool, choice of what to label, labels, store, counters.
+
+A learned cost is a subclass: it scores trajectories, fits itself to labelled ones, and gives costs. True costs never
+leave the labeler: what it would say of a trajectory is computed when the trajectory is there, lies sealed in the pool
+and is opened only for trajectories that are picked.
+"""
+
+import abc
+import dataclasses
+import fractions
+import math
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from traces_jax.config import Config, ConfigError
+from traces_jax.core import episodes, normalize, optimize
+from traces_jax.core.keys import Stream, substream
+from traces_jax.estimator import credit
+from traces_jax.feedback import labels, query, trajectories
+from traces_jax.feedback.trajectories import Candidates, Cuts, Origin, Ring, Trajectories
+from traces_jax.sources.base import FLOAT, Answers, Collected, Part, Query, Source
+
+# Settings that the pool grows with.
+ASKED = ("query.batch", "query.fraction", "environment.count", "environment.steps")
+
+
+@flax.struct.dataclass
+class LabelledState:
+    """Everything learned from labels.
+
+    Attributes:
+      fitted: the cost model and its optimiser.
+      pool: trajectories since the last query, with the labeler's sealed answers.
+      store: labelled trajectories.
+      judged: summed costs of the last finished episodes, and the probabilities of being acceptable they stand for.
+      seen: [] trajectories that were ever in the pool.
+      due: [] how many of them were to be labelled by the last query. Fewer are, if they were not worth it or the
+        budget is spent.
+      labelled: [] trajectories labelled so far.
+      queries: [] single labels so far.
+    """
+
+    fitted: optimize.Trained
+    pool: Ring[Candidates]
+    store: Ring[Trajectories]
+    judged: episodes.EpisodeWindow
+    seen: jax.Array
+    due: jax.Array
+    labelled: jax.Array
+    queries: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """How often labels are asked for, the same for all lanes.
+
+    Attributes:
+      places: episodes of an iteration for which there is room.
+      period: iterations between queries.
+      picks: most trajectories in a query.
+    """
+
+    places: int
+    period: int
+    picks: int
+
+
+class Labelled(Source):
+    """The source for one task."""
+
+    learns = True
+
+    @property
+    def features(self) -> int:
+        """Numbers of a step: observation and action."""
+        return self.task.observation_size + self.task.action_size
+
+    # --- What a subclass brings.
+
+    @abc.abstractmethod
+    def fresh(self, config: Config, key: jax.Array) -> optimize.Trained:
+        """A cost model that has learned nothing. key: consumed."""
+
+    @abc.abstractmethod
+    def prepare(self, config: Config, statistics: normalize.RunningStatistics, inputs: jax.Array) -> jax.Array:
+        """Raw inputs [..., F], observation and action, as the cost model reads them."""
+
+    @abc.abstractmethod
+    def score(
+        self, config: Config, fitted: optimize.Trained, statistics: normalize.RunningStatistics, rows: Trajectories
+    ) -> tuple[jax.Array, jax.Array]:
+        """How uncertain the cost model is of each trajectory, [N], and the log-probabilities of prefixes, [N, P]."""
+
+    @abc.abstractmethod
+    def fit(
+        self,
+        config: Config,
+        fitted: optimize.Trained,
+        statistics: normalize.RunningStatistics,
+        new: Trajectories,
+        expected: jax.Array,
+        store: Ring[Trajectories],
+        key: jax.Array,
+    ) -> tuple[optimize.Trained, jax.Array, jax.Array]:
+        """Learns from new rows [K] and from the store. expected: [K, P] of the new rows before; key: consumed.
+
+        Returns the fitted model, the log-probabilities of the new rows' prefixes [K, P], and the number of passes [].
+        """
+
+    # --- Settings.
+
+    def schedule(self, config: Config) -> Schedule:
+        """From the share of trajectories to be labelled and how many at a time."""
+        count = config.environment.count * (config.environment.steps // self.task.horizon)
+        # As it is written: 0.29 of 100 are 29, which the nearest binary number falls short of.
+        share = fractions.Fraction(str(config.query.fraction))
+        period = math.ceil(config.query.batch / (share * count))
+        # Early ends make room for more episodes. Those beyond twice the usual are dropped, and counted.
+        places = 2 * count if self.task.ends_early else count
+        return Schedule(places=places, period=period, picks=math.ceil(share * places * period))
+
+    def ends(self, config: Config) -> np.ndarray:
+        """Lengths of the prefixes that are judged, [P]."""
+        return trajectories.prefix_ends(self.task.horizon, config.labels.interval, config.labels.terminal_only)
+
+    def check(self, config: Config) -> None:
+        settings = config.environment
+        if not settings.reset_each_iteration or settings.steps % self.task.horizon:
+            # A rollout must hold whole trajectories, from their first step on.
+            raise ConfigError(
+                f"environment.steps={settings.steps}, reset_each_iteration={settings.reset_each_iteration} is not "
+                f"right: labels are for whole episodes; a multiple of {self.task.horizon} steps, and true, would be "
+                f"right."
+            )
+        picks = self.schedule(config).picks
+        if config.refit.store < picks:
+            # They go into the store together and must not overwrite each other there.
+            raise ConfigError(
+                f"refit.store={config.refit.store} is not right: a query labels {picks} trajectories at once "
+                f"(query.batch={config.query.batch}, query.fraction={config.query.fraction}), which must fit in; "
+                f"{picks} or more would be right."
+            )
+
+    def parts(self, config):
+        schedule, prefixes = self.schedule(config), len(self.ends(config))
+        row = self.task.horizon * self.features * FLOAT + prefixes * (FLOAT + 1) + FLOAT
+        of_origin = 3 * FLOAT
+        return [
+            Part(
+                "trajectories that wait for a query",
+                schedule.places * schedule.period * (row + of_origin),
+                ASKED,
+                kept=True,
+            ),
+            Part("picked trajectories", schedule.picks * row, ("query.batch", "environment.count")),
+            Part("the store", config.refit.store * row, ("refit.store",), kept=True),
+            Part("their last episodes", 2 * FLOAT * config.lagrange.window, ("lagrange.window",), kept=True),
+        ]
+
+    # --- State.
+
+    def init(self, config, key, prior, watched):
+        schedule, sizes = self.schedule(config), (self.task.horizon, self.features, len(self.ends(config)))
+        store = trajectories.empty(config.refit.store, *sizes)
+        if prior is not None and prior.rows is not None:
+            store = trajectories.push(store, prior.rows)
+        return LabelledState(
+            fitted=self.fresh(config, key) if prior is None else prior.fitted,
+            pool=trajectories.empty_pool(schedule.places * schedule.period, *sizes, watched),
+            store=store,
+            judged=episodes.init(config.lagrange.window, ("costs", "probabilities")),
+            seen=jnp.zeros((), jnp.int32),
+            due=jnp.zeros((), jnp.int32),
+            # Labels that were there before the run are not the run's: they count neither here nor against its budget.
+            labelled=jnp.zeros((), jnp.int32),
+            queries=jnp.zeros((), jnp.int32),
+        )
+
+    def learned(self, state):
+        return state.fitted
+
+    def with_learned(self, state, learned):
+        return dataclasses.replace(state, fitted=learned)
+
+    # --- Labels.
+
+    def pooled(
+        self, config: Config, state: LabelledState, collected: Collected, inputs: jax.Array
+    ) -> tuple[LabelledState, Trajectories, Cuts]:
+        """Puts the episodes that ended in a rollout into the pool. inputs: [T, B, F] raw.
+
+        Returns the state, the episodes, and where they lie in the rollout.
+        """
+        ends, horizon = self.ends(config), self.task.horizon
+        transitions, truth = collected.transitions, collected.truth
+        cuts = trajectories.find(truth.ended, truth.episode_length, self.schedule(config).places)
+        answers = labels.oracle(
+            cuts.take(truth.cost, horizon),
+            cuts.length,
+            cuts.last(transitions.terminated),
+            limit=config.constraint.cost_limit,
+            ends=ends,
+            early_end_violates=config.labels.early_end == "violating",
+        )
+        rows = Trajectories(
+            inputs=cuts.take(inputs, horizon),
+            length=cuts.length,
+            labels=answers,
+            mask=trajectories.prefix_mask(cuts.length, ends),
+        )
+        origin = Origin(
+            iteration=jnp.full(cuts.first.shape, collected.iteration),
+            environment=cuts.environment.astype(jnp.int32),
+            first=cuts.first.astype(jnp.int32),
+        )
+        watched = jax.tree.map(lambda leaf: cuts.take(leaf, horizon), truth.watched)
+        pool = trajectories.push(state.pool, Candidates(rows=rows, origin=origin, watched=watched))
+        return dataclasses.replace(state, pool=pool, seen=state.seen + jnp.sum(rows.valid)), rows, cuts
+
+    def asks(self, config, iteration):
+        period = self.schedule(config).period
+        return True if period == 1 else (iteration + 1) % period == 0
+
+    def ask(self, config, state, collected, key):
+        schedule, pool = self.schedule(config), state.pool.rows
+        uncertainty, expected = self.score(config, state.fitted, collected.statistics, pool.rows)
+        eligible = pool.valid & (uncertainty >= config.query.min_cv)
+        due = jnp.minimum(query.due(config.query.fraction, state.seen), state.due + schedule.picks)
+        budget = config.query.budget if config.query.budget else np.iinfo(np.int32).max
+        allowed = jnp.minimum(due - state.due, budget - state.labelled)
+        score = query.mixed(
+            jnp.where(eligible, uncertainty, -jnp.inf),
+            jax.random.uniform(substream(key, Stream.QUERY), uncertainty.shape),
+            allowed - self._random_picks(config, state.due, due),
+        )
+        picked, chosen = query.pick(pool, score, schedule.picks, allowed)
+        low, middle, high = jnp.nanquantile(jnp.where(pool.valid, uncertainty, jnp.nan), jnp.array([0.1, 0.5, 0.9]))
+        return Query(
+            rows=picked.rows,
+            origin=picked.origin,
+            watched=picked.watched,
+            expected=expected[chosen],
+            due=due,
+            row={
+                "query/accepted_pool": _accepted(pool.rows),
+                "query/cv_picked": episodes.mean_of(uncertainty[chosen], picked.valid),
+                "query/cv_pool": episodes.mean_of(uncertainty, pool.valid),
+                "query/cv_pool_10": low,
+                "query/cv_pool_50": middle,
+                "query/cv_pool_90": high,
+            },
+        )
+
+    def answer(self, config, query, key):
+        said = labels.flip(query.rows.labels, substream(key, Stream.LABEL), config.labels.noise)
+        return Answers(labels=said, mask=query.rows.mask)
+
+    def absorb(self, config, state, collected, query, answers, key):
+        new = dataclasses.replace(query.rows, labels=answers.labels, mask=answers.mask)
+        fitted, after, passes = self.fit(
+            config,
+            state.fitted,
+            collected.statistics,
+            new,
+            query.expected,
+            state.store,
+            substream(key, Stream.REFIT),
+        )
+        # Zero, but not known before the refit has read the store: else XLA would write to a copy, tens of megabytes.
+        written = state.store.written + jnp.minimum(passes, 0)
+        row = {
+            **_fit_row(query.expected, new, "before"),
+            **_fit_row(after, new, "after"),
+            "refit/passes": passes.astype(jnp.float32),
+            "query/accepted_picked": _accepted(new),
+            **query.row,
+        }
+        return dataclasses.replace(
+            state,
+            fitted=fitted,
+            pool=trajectories.clear(state.pool),
+            store=trajectories.push(dataclasses.replace(state.store, written=written), new),
+            due=query.due,
+            labelled=state.labelled + jnp.sum(new.valid),
+            queries=state.queries + jnp.sum(new.mask),
+        ), row
+
+    def counters(self, state: LabelledState, cuts: Cuts) -> dict[str, jax.Array]:
+        """Scalars: labels so far, and episodes for which there was no room."""
+        return {
+            "labels/trajectories": state.labelled.astype(jnp.float32),
+            "labels/queries": state.queries.astype(jnp.float32),
+            "pool/dropped": cuts.dropped.astype(jnp.float32),
+        }
+
+    def _random_picks(self, config: Config, before: jax.Array, due: jax.Array) -> jax.Array:
+        """How many of the labels that became due between two queries go to trajectories drawn at random, [].
+
+        Not a share of these few, which may be a single one, but what is missing of the share of all labels: after
+        every query it is within half a pick of what was asked for.
+        """
+        share = 1.0 if config.query.rule == "random" else config.query.random_share
+        return query.due(share, due) - query.due(share, before)
+
+
+def _accepted(rows: Trajectories) -> jax.Array:
+    """Share of whole trajectories that the labeler accepts, []."""
+    return episodes.mean_of(rows.labels[:, -1], rows.valid)
+
+
+def _fit_row(log_probability: jax.Array, rows: Trajectories, when: str) -> dict[str, jax.Array]:
+    """How well log-probabilities [K, P] agree with the labels of rows [K]."""
+    scores = credit.scores(log_probability, rows.labels, rows.mask)
+    return {
+        f"refit/{when}/loss": credit.cross_entropy(log_probability, rows.labels, rows.mask),
+        f"refit/{when}/accuracy": scores.accuracy,
+        f"refit/{when}/precision": scores.precision,
+        f"refit/{when}/recall": scores.recall,
+    }
