@@ -135,3 +135,8 @@ def assert_same_run(a: pathlib.Path, b: pathlib.Path) -> None:
     assert rows[0] == rows[1]
     config = folder.load_config(a)
     assert len(rows[0]) == config.iterations * len(config_lib.lanes(config))
+
+
+def with_agent(state, agent):
+    """The state of lanes with other networks."""
+    return state.replace(solver=state.solver.replace(agent=agent))

@@ -26,6 +26,12 @@ def rows_of(length, *, inputs=None, prefixes=2):
     )
 
 
+def candidates(lengths):
+    """The same in a pool: trajectory i comes from environment i."""
+    places = jnp.arange(len(lengths))
+    return trajectories.Candidates(rows_of(lengths), trajectories.Origin(0 * places, places, 0 * places), None)
+
+
 def test_episodes_are_found_in_the_order_of_their_ends():
     cuts = trajectories.find(ENDED, LENGTH, 4)
     np.testing.assert_array_equal(cuts.length, [3, 2, 6, 0])
@@ -94,8 +100,10 @@ def test_the_oldest_go_first():
     np.testing.assert_array_equal(ring.rows.inputs[:, 0, 0], [5, 3, 4])
     np.testing.assert_array_equal(ring.rows.length, [2, 3, 3])
     assert int(ring.written) == 4
-    emptied = trajectories.clear(ring)
-    assert not np.any(emptied.rows.valid) and not np.any(emptied.rows.mask) and int(emptied.written) == 0
+    pool = trajectories.push(trajectories.empty_pool(3, 3, 1, 2, None), candidates([3, 2]))
+    np.testing.assert_array_equal(pool.rows.origin.environment, [0, 1, 0])
+    emptied = trajectories.clear(pool)
+    assert not np.any(emptied.rows.valid) and not np.any(emptied.rows.rows.mask) and int(emptied.written) == 0
 
 
 def test_more_rows_than_places_leave_the_last_whole():
@@ -113,21 +121,22 @@ def test_more_rows_than_places_leave_the_last_whole():
 
 
 def test_the_best_are_picked():
-    picked, chosen = query.pick(rows_of([3, 3, 0, 3]), jnp.array([0.1, 0.5, 9.0, 0.3]), 3, jnp.asarray(10))
-    np.testing.assert_array_equal(picked.inputs[:, 0, 0], [1, 3, 0])
+    picked, chosen = query.pick(candidates([3, 3, 0, 3]), jnp.array([0.1, 0.5, 9.0, 0.3]), 3, jnp.asarray(10))
+    np.testing.assert_array_equal(picked.rows.inputs[:, 0, 0], [1, 3, 0])
     np.testing.assert_array_equal(picked.valid, [True, True, True])
     np.testing.assert_array_equal(chosen, [1, 3, 0])
+    np.testing.assert_array_equal(picked.origin.environment, [1, 3, 0])
 
 
 @pytest.mark.parametrize("allowed", [-1, 0, 1, 2, 3, 7])
 def test_no_more_are_picked_than_allowed(allowed):
-    picked, _ = query.pick(rows_of([3, 3, 3, 3]), jnp.array([0.1, 0.5, 9.0, 0.3]), 3, jnp.asarray(allowed))
+    picked, _ = query.pick(candidates([3, 3, 3, 3]), jnp.array([0.1, 0.5, 9.0, 0.3]), 3, jnp.asarray(allowed))
     assert int(jnp.sum(picked.valid)) == min(max(allowed, 0), 3)
-    assert int(jnp.sum(picked.mask)) == 2 * min(max(allowed, 0), 3)
+    assert int(jnp.sum(picked.rows.mask)) == 2 * min(max(allowed, 0), 3)
 
 
 def test_what_is_ruled_out_is_not_picked():
-    picked, _ = query.pick(rows_of([3, 3, 3]), jnp.array([0.1, -jnp.inf, -jnp.inf]), 2, jnp.asarray(10))
+    picked, _ = query.pick(candidates([3, 3, 3]), jnp.array([0.1, -jnp.inf, -jnp.inf]), 2, jnp.asarray(10))
     np.testing.assert_array_equal(picked.valid, [True, False])
 
 

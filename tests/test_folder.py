@@ -14,7 +14,7 @@ import sys
 import jax
 import numpy as np
 import pytest
-from helpers import assert_same_run, command, make_config, make_folder, wait_for
+from helpers import assert_same_run, command, make_config, make_folder, wait_for, with_agent
 from tensorboardX.proto import event_pb2
 
 from traces_jax.host import errors, files
@@ -312,9 +312,8 @@ def test_a_lane_that_becomes_non_finite_is_frozen_and_the_others_finish(finished
     def chunk(self, state, start, length):
         if start == 2:
             poisoned = jax.tree.map(lambda leaf: leaf.at[1].set(np.nan), state.agent.actor.params)
-            state = state.replace(
-                agent=state.agent.replace(actor=dataclasses.replace(state.agent.actor, params=poisoned))
-            )
+            actor = dataclasses.replace(state.agent.actor, params=poisoned)
+            state = with_agent(state, state.agent.replace(actor=actor))
         return real(self, self.place(state), start, length)
 
     monkeypatch.setattr(parallel.Program, "chunk", chunk)

@@ -6,7 +6,7 @@ import chex
 import jax
 import numpy as np
 import pytest
-from helpers import assert_trees_close, make_config, train
+from helpers import assert_trees_close, make_config, train, with_agent
 
 from traces_jax import config as config_lib
 from traces_jax.core import learner, parallel
@@ -94,7 +94,7 @@ def test_one_trace_and_no_host_traffic(monkeypatch):
     assert first > 0
     with jax.transfer_guard_device_to_host("disallow"):
         state, _ = program.chunk(state, 1, 1)
-    program.chunk(program.place(state.replace(agent=jax.device_get(state.agent))), 2, 1)
+    program.chunk(program.place(state.replace(solver=jax.device_get(state.solver))), 2, 1)
     assert len(traces) == first
 
 
@@ -122,7 +122,7 @@ def test_a_lane_that_becomes_non_finite_freezes_alone(source):
         "refit": {"store": 16, "passes": 1},
     }  # fmt: skip
     start = on_devices(make_config(**settings, sweep="ppo.actor_lr=1e-4,1e38"), 1).init()
-    learned = lambda state: (state.agent, state.multiplier, state.normalizers, getattr(state.source, "fitted", None))  # noqa: E731
+    learned = lambda state: (state.solver, state.normalizers, getattr(state.source, "fitted", None))  # noqa: E731
     before = jax.device_get(lane(learned(start), 1))
     ruined, rows = finish(on_devices(make_config(**settings, sweep="ppo.actor_lr=1e-4,1e38"), 1), 3)
     sound, _ = finish(on_devices(make_config(**settings, sweep="ppo.actor_lr=1e-4,2e-4"), 1), 3)
@@ -135,7 +135,7 @@ def test_a_lane_that_becomes_non_finite_freezes_alone(source):
 def test_a_lane_keeps_the_iteration_in_which_it_became_non_finite():
     program = on_devices(make_config(**SMALL), 1)
     state, _ = program.chunk(program.init(), 0, 1)
-    poisoned = program.place(state.replace(agent=jax.tree.map(lambda leaf: leaf * np.nan, jax.device_get(state.agent))))
+    poisoned = program.place(with_agent(state, jax.tree.map(lambda leaf: leaf * np.nan, jax.device_get(state.agent))))
     state, rows = program.chunk(poisoned, 1, 2)
     np.testing.assert_array_equal(state.diverged, [1])
     np.testing.assert_array_equal(rows["finite"], [[0, 0]])

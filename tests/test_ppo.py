@@ -11,6 +11,7 @@ from helpers import assert_trees_close, make_config
 
 from traces_jax import tasks
 from traces_jax.config import PPOConfig
+from traces_jax.core import agent as agent_lib
 from traces_jax.core import distributions, learner
 from traces_jax.core.networks import Critic, GaussianActor
 from traces_jax.solvers import ppo
@@ -133,7 +134,7 @@ PLAIN = dataclasses.replace(
 
 
 def make_modules(hidden=(8,)):
-    return ppo.Modules(
+    return agent_lib.Modules(
         actor=GaussianActor(
             hidden=hidden, actions=ACTIONS, activation="tanh", mean="free", initial_log_std=-0.5, min_std=0.0
         ),
@@ -161,7 +162,7 @@ def make_samples(modules, agent, scale=1.0):
 
 def start(hidden=(8,), scale=1.0):
     modules = make_modules(hidden)
-    agent = ppo.init(modules, jax.random.key(0), OBSERVATIONS, 0)
+    agent = agent_lib.init(modules, jax.random.key(0), OBSERVATIONS, OBSERVATIONS)
     return modules, agent, make_samples(modules, agent, scale)
 
 
@@ -335,7 +336,7 @@ def test_first_ratio_is_one():
     _, transitions, _ = collect(config, state, 1)
     samples = iteration(config, state, 1)[1]["samples"]
     acted_with = built.act(config, state, transitions.observation, None, jnp.zeros_like(transitions.action))
-    mean, log_std = built.modules.policy(state.agent.actor.params, samples.observation)
+    mean, log_std = built.solver.modules.policy(state.agent.actor.params, samples.observation)
     np.testing.assert_allclose(mean, acted_with.reshape(mean.shape), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(samples.action, transitions.action.reshape(mean.shape), rtol=1e-5, atol=1e-6)
     expected = jax.scipy.stats.norm.logpdf(samples.action, mean, jnp.exp(log_std)).sum(axis=-1)
@@ -394,8 +395,8 @@ def test_the_advantage_is_mixed_by_the_newest_multiplier():
     np.testing.assert_allclose(row["constraint/in_force"], 6.0, rtol=1e-5)
     samples, agent = row["samples"], state.agent
     # Without discounting, an advantage is what was earned beyond the value.
-    reward = samples.reward_target - built.modules.value(agent.reward_critic.params, samples.observation)
-    cost = samples.cost_target - built.modules.value(agent.cost_critic.params, samples.observation)
+    reward = samples.reward_target - built.solver.modules.value(agent.reward_critic.params, samples.observation)
+    cost = samples.cost_target - built.solver.modules.value(agent.cost_critic.params, samples.observation)
     expected = ((reward - reward.mean()) / reward.std() - 6.0 * (cost - cost.mean())) / 7.0
     np.testing.assert_allclose(samples.advantage, expected, rtol=1e-3, atol=1e-5)
 

@@ -36,7 +36,7 @@ def value_probe(task, iterations):
 def values(built, critic, observations):
     """Values [N] of observations [N] under a critic of the first lane."""
     params = jax.tree.map(lambda leaf: leaf[0], critic.params)
-    return np.asarray(built.program.learner.modules.value(params, jnp.asarray(observations)[:, None]))
+    return np.asarray(built.program.learner.solver.modules.value(params, jnp.asarray(observations)[:, None]))
 
 
 def test_a_step_worth_one_has_value_one():

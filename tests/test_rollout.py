@@ -21,7 +21,9 @@ def start(task, count, seed=0):
 def run(task, runner, actions, seed=1):
     """Plays actions [T, B, A] whatever is observed."""
     keys = rollout.environment_keys(jax.random.key(seed), 0, actions.shape[1])
-    return rollout.run(task, rollout.Player(act=lambda observation, summary, noise: noise), runner, actions, keys)
+    return rollout.run(
+        task, rollout.Player(act=lambda observation, summary, carried, noise: noise), runner, actions, keys
+    )
 
 
 # --- Probe tasks ---------------------------------------------------------------------------------------------------
@@ -40,7 +42,7 @@ def test_next_observation_is_the_true_last_one():
 def test_what_is_watched_is_seen_before_the_reset():
     task = tasks.make("ProbeDiscount")
     keys = rollout.environment_keys(jax.random.key(1), 0, 2)
-    quiet = rollout.Player(act=lambda observation, summary, noise: noise)
+    quiet = rollout.Player(act=lambda observation, summary, carried, noise: noise)
     watch = lambda state: {"place": state.pipeline_state.qpos, "done": state.done}  # noqa: E731
     _, _, truth = rollout.run(task, quiet, start(task, 2), jnp.zeros((5, 2, 1)), keys, watch=watch)
     assert truth.watched["place"].shape == (5, 2, 1)
@@ -139,7 +141,7 @@ def test_an_environment_keeps_its_stream_wherever_it_runs():
 def test_a_learner_cannot_see_the_cost():
     """Costs reach a learner through labels or an explicit choice, never by riding along."""
     assert [field.name for field in dataclasses.fields(rollout.Transitions)] == [
-        "observation", "summary", "next_summary", "action", "reward", "next_observation", "terminated", "truncated",
+        "observation", "summary", "next_summary", "carried", "next_carried", "action", "reward", "next_observation", "terminated", "truncated",
     ]  # fmt: skip
 
 

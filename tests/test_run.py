@@ -9,7 +9,7 @@ import sys
 import jax
 import numpy as np
 import pytest
-from helpers import ROOT, assert_same_run, make_config, make_folder, rows_written
+from helpers import ROOT, assert_same_run, make_config, make_folder, rows_written, with_agent
 
 from traces_jax.host import errors
 from traces_jax.host.run import loop, metrics, restore
@@ -133,7 +133,7 @@ def test_non_finite_run_stops_and_names_the_last_good_checkpoint(tmp_path, monke
 
     def chunk(self, state, start, length):
         if start == 2:
-            state = state.replace(agent=jax.tree.map(lambda leaf: leaf * np.nan, state.agent))
+            state = with_agent(state, jax.tree.map(lambda leaf: leaf * np.nan, state.agent))
         return real(self, self.place(state), start, length)
 
     monkeypatch.setattr(parallel.Program, "chunk", chunk)

@@ -17,7 +17,7 @@ from traces_jax.core import episodes, optimize
 from traces_jax.estimator import credit, network, refit
 from traces_jax.feedback import trajectories
 from traces_jax.host.run import build
-from traces_jax.sources.traces import Schedule
+from traces_jax.sources.labelled import Schedule
 
 PROBE = {
     "task": "ProbeBudget",
