@@ -434,6 +434,8 @@ def test_credits_by_hand():
     assert [example.crossing for example in found.examples] == [None, 3, 2]
     assert len(found.examples[0].cost) == 3
     np.testing.assert_array_equal(found.examples[1].cost, [0, 1, 2, 3, 3])
+    # One that ended early and cost little may be the cheapest that is not accepted.
+    assert credits.chosen(np.asarray([3, 1, 5, 0]), np.asarray([0.0, 0.0, 0.0, 1.0])) == [3, 1, 0]
 
 
 def test_windows_around_the_crossing_by_hand():

@@ -1,13 +1,16 @@
 """TraCeS in the loop: what it may see, what it counts, and that credits land where the guilt is."""
 
 import dataclasses
+import fractions
 import functools
+import math
 import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import rich.console
 from helpers import assert_trees_close, make_config, other_value, train
 
 from traces_jax import config as config_lib
@@ -15,7 +18,7 @@ from traces_jax import episodes, optimize, sources, tasks
 from traces_jax.config import RefitConfig
 from traces_jax.estimator import credit, network, refit
 from traces_jax.feedback import trajectories
-from traces_jax.host import build
+from traces_jax.host import build, diagnostics, evaluation
 from traces_jax.sources.traces import Schedule
 
 PROBE = {
@@ -83,6 +86,85 @@ def test_a_budget_is_never_exceeded():
     assert int(jnp.sum(state.source.store.rows.valid)) == 6
 
 
+def labels_of_the_store(store):
+    """What the labeler must have said of stored episodes of ProbeBudget, which cost as much as is done."""
+    total = np.cumsum(np.clip(store.rows.inputs[..., 1], 0.0, 1.0), axis=-1)
+    return total[..., [1, 3, 5, 7, 9]] <= 3.0
+
+
+@pytest.mark.parametrize(("fraction", "count", "batch"), [(0.11, 10, 1), (0.06, 20, 1), (0.07, 100, 5)])
+def test_the_share_of_labels_holds_over_a_run(fraction, count, batch):
+    """The largest query has more places than most queries fill: what is in the others is neither counted nor kept."""
+    config = probe(
+        steps=80 * count, environment={"count": count, "steps": 10}, query={"fraction": fraction, "batch": batch},
+        refit={"store": 64, "passes": 1, "steps": 1},
+    )  # fmt: skip
+    built, state, rows = train(config)
+    period = built.program.learner.source.schedule(config).period
+    queried = np.arange(8) // period * period + (np.arange(8) % period == period - 1) * period
+    expected = [math.floor(fractions.Fraction(str(fraction)) * seen + fractions.Fraction(1, 2)) for seen in queried * count]
+    np.testing.assert_array_equal(rows["labels/trajectories"][0], expected)
+    np.testing.assert_array_equal(rows["labels/queries"], 5 * rows["labels/trajectories"])
+    store = jax.device_get(jax.tree.map(lambda leaf: leaf[0], state.source.store))
+    assert store.rows.valid.sum() == expected[-1]
+    np.testing.assert_array_equal(store.rows.labels[store.rows.valid], labels_of_the_store(store)[store.rows.valid])
+
+
+def test_the_share_of_labels_holds_where_episodes_end_early():
+    """How many there will be is not known beforehand."""
+    config = probe(task="test_diagnostics:Stumble", query={"fraction": 0.3, "batch": 1}, steps=800)
+    built, state, rows = train(config)
+    schedule = built.program.learner.source.schedule(config)
+    assert schedule == Schedule(places=16, period=1, picks=5)
+    kept = np.cumsum(rows["episode/count"][0] - rows["pool/dropped"][0])
+    assert kept[-1] > 8 * len(kept), "some must end early"
+    np.testing.assert_array_equal(state.source.seen, kept[-1:])
+    np.testing.assert_array_equal(rows["labels/trajectories"][0], np.floor(0.3 * kept + 0.5))
+
+
+def test_single_picks_keep_the_random_share():
+    """Two of five, one at a time: rounded for itself, each pick would be none at random."""
+    source = sources.Traces(tasks.make("ProbeBudget"))
+    for rule, share, expected in (("cv", 0.4, 400), ("cv", 0.0, 0), ("random", 0.4, 1000)):
+        config = probe(query={"rule": rule, "random_share": share})
+        counts = jnp.arange(1000)
+        random = source._random_picks(config, counts, counts + 1)
+        assert random.min() >= 0 and random.max() <= 1
+        assert int(random.sum()) == expected
+        np.testing.assert_array_less(np.abs(np.cumsum(random) - expected / 1000 * np.arange(1, 1001)), 0.501)
+
+
+def test_what_is_certain_enough_is_not_asked_for(default_run):
+    """A bound in the upper tenth leaves two of the first sixteen, a huge one none; then nothing is fitted."""
+    bound = float(default_run[2]["query/cv_pool_90"][0, 1])
+    _, _, rows = train(probe(query={"min_cv": bound}))
+    assert rows["labels/trajectories"][0, 1] == 2
+    assert rows["query/cv_picked"][0, 1] >= bound > default_run[2]["query/cv_picked"][0, 1]
+    built, state, rows = train(probe(query={"min_cv": 1e9}))
+    assert np.all(rows["labels/trajectories"] == 0) and np.all(rows["finite"] == 1)
+    assert np.all(np.nan_to_num(rows["refit/passes"]) == 0)
+    assert not np.any(state.source.store.rows.valid)
+    for now, before in zip(
+        jax.tree.leaves(state.source.fitted), jax.tree.leaves(built.program.init().source.fitted), strict=True
+    ):
+        np.testing.assert_array_equal(now, before)
+
+
+@pytest.mark.parametrize("source", ["oracle", "traces"])
+@pytest.mark.parametrize(("early_end", "accepted"), [("violating", 0.0), ("by_cost", 1.0)])
+def test_accepted_means_the_same_to_everybody(source, early_end, accepted):
+    """Episodes that end for good and cost nothing: training, its evaluation and the episodes of diagnostics agree."""
+    config = probe(task="ProbeDiscount", method={"source": source}, labels={"early_end": early_end}, steps=80)
+    built, state, rows = train(config)
+    assert np.all(rows["episode/accepted"] == accepted) and np.all(rows["episode/cost"] == 0)
+    result = evaluation.episodes(built, state, 3)
+    assert np.all(result["accepted"] == accepted) and np.all(result["cost"] == 0)
+    summary = evaluation.summarize(result, ["seed=0"], [""])
+    assert summary["lanes"][0]["accepted"] == summary["settings"][0]["accepted"]["mean"] == accepted
+    noisy = diagnostics.collect(built, state, 3, rich.console.Console(quiet=True))
+    assert np.all(noisy["accepted"] == accepted)
+
+
 def test_the_policy_reads_what_the_estimator_remembers():
     """The summaries of the rollout are those of the estimator run over it."""
     config = probe()
@@ -146,6 +228,20 @@ def test_the_estimator_is_right_where_the_labeler_agrees(early_end, right):
     _, _, _, row = first_learning(config, 1)
     assert row["estimate/accepted"] == 1.0
     assert row["estimate/right"] == right
+
+
+@pytest.mark.parametrize("cost", ["mean", "clamped_mean"])
+def test_the_kind_of_cost_is_that_of_the_setting(cost):
+    """Through the probability that the summed costs of an episode stand for."""
+    config = probe(estimator={"cost": cost, "clamp": -1.0})
+    state, transitions, _, row = first_learning(config, 0)
+    inputs = jnp.concatenate([transitions.observation, transitions.action], axis=-1)
+    prepared = sources.Traces(tasks.make("ProbeBudget")).prepare(config, state.normalizers.observation, inputs)
+    mu, sigma = network.decode(state.source.fitted.params, transitions.summary, transitions.next_summary, prepared)
+    steps = credit.lognormal_mean(mu, sigma) if cost == "mean" else credit.clamped_mean(mu, sigma, clamp=-1.0)
+    # Two episodes of ten steps in each of four environments.
+    expected = jnp.exp(-steps.reshape(2, 10, 4).sum(axis=1)).mean()
+    np.testing.assert_allclose(row["window/probability"], expected, rtol=1e-5)
 
 
 def test_dead_units_are_those_of_the_estimator_whose_summaries_they_read():

@@ -73,7 +73,7 @@ def _check_store(config: Config, task: tasks.Task) -> None:
     picks = sources.Traces(task).schedule(config).picks
     if config.refit.store < picks:
         raise errors.UserError(
-            f"refit.store={config.refit.store} is not right: a query labels {picks} trajectories at once "
+            f"refit.store={config.refit.store} is not right: a query labels up to {picks} trajectories at once "
             f"(query.batch={config.query.batch}, query.fraction={config.query.fraction}), which must fit in; "
             f"{picks} or more would be right."
         )

@@ -128,7 +128,7 @@ class Episode:
       qpos: [T, nq] after each step.
       cost: [T] true cost of each step.
       credit: [T] mean clamped credit of each step; None without an estimator.
-      limit: summed true cost up to which it is acceptable.
+      limit: of the summed true cost.
     """
 
     qpos: np.ndarray

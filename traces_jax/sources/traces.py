@@ -282,7 +282,7 @@ class Traces:
         no luck: after every query it is within half a pick of what was asked for.
         """
         share = 1.0 if config.query.rule == "random" else config.query.random_share
-        return query.due(share, due) - query.due(share, before)
+        return query.newly_due(share, before, due)
 
     def _trajectories(self, config, inputs, transitions, truth) -> tuple[Trajectories, Cuts]:
         """The episodes that ended in a rollout, with the labeler's answers; and where they lie in it."""
