@@ -221,9 +221,9 @@ def table(summary: dict, task: str, episodes_per_seed: int) -> rich.table.Table:
 def closing(folder: pathlib.Path) -> tuple[int, int] | None:
     """Finished iterations and episodes of a run's own evaluation, `evaluation.json`; None if there is none."""
     try:
-        found = json.loads((folder / f"{_CLOSING}.json").read_text(encoding="utf-8"))
+        found = files.read_json(folder / f"{_CLOSING}.json")
         return int(found["iteration"]), int(found["episodes"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (errors.UserError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
 
