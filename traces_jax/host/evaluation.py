@@ -19,7 +19,7 @@ from traces_jax.estimator import credit as credit_lib
 from traces_jax.estimator import network
 from traces_jax.feedback import labels
 from traces_jax.host import build as build_lib
-from traces_jax.host import files
+from traces_jax.host import errors, files
 from traces_jax.keys import Stream, stream
 from traces_jax.learner import Learner, LearnerState
 
