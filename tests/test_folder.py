@@ -275,6 +275,12 @@ def test_a_config_that_is_no_file_gets_one_sentence(tmp_path):
             folder_lib.load_config(tmp_path / name)
 
 
+@pytest.mark.parametrize("content", [b"[]", b"{}", b"[" * 50_000, b"\xff", b'{"iteration": Infinity, "episodes": 1}'])
+def test_a_closing_evaluation_that_is_none_counts_as_none(content, tmp_path):
+    (tmp_path / "evaluation.json").write_bytes(content)
+    assert evaluation.closing(tmp_path) is None
+
+
 @pytest.mark.parametrize("step", ["²", "-1", "four", "", "1e1"])
 def test_a_step_that_is_none_gets_one_sentence(step, finished):
     with pytest.raises(errors.UserError, match="choose latest, best or one of 1, 2, 3, 4"):

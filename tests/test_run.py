@@ -190,6 +190,7 @@ def test_load_one_seed_and_one_step(tmp_path):
         (["--config.environment.steps=500"], "no episode of 1000 steps would ever end"),
         (["--config.labels.limit=50"], "it is called 'constraint.cost_limit' now."),
         (["--config.steps=1e5", "--config.run.chunk=7"], "run.chunk=7 does not divide the 5 iterations of the run"),
+        (["--config.estimator.decoder=()"], "estimator.decoder=() is not right: it must be a tuple of one or more"),
         (["--config.refit.store=1e9"], "refit.store=1000000000 is not right: the run would need about"),
         (["--sedes=3"], "sedes"),
         (["--seeds=3"], "--seeds is not a flag; did you mean --config.seeds?"),

@@ -102,7 +102,7 @@ def numbers(path: pathlib.Path, name: str, array: np.ndarray, first: int = 0, la
     if wrong.size:
         place = ", ".join(str(index) for index in (first + wrong[0][0], *wrong[0][1:]))
         right = "finite" if math.isinf(largest) else f"finite and at most {largest:g}"
-        raise errors.UserError(f"{path}: {name}[{place}] is {array[tuple(wrong[0])]}; all numbers must be {right}.")
+        raise errors.UserError(f"{path}: {name}[{place}] is {array[tuple(wrong[0])]:g}; all numbers must be {right}.")
     return array
 
 

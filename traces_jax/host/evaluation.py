@@ -19,7 +19,7 @@ from traces_jax.estimator import credit as credit_lib
 from traces_jax.estimator import network
 from traces_jax.feedback import labels
 from traces_jax.host import build as build_lib
-from traces_jax.host import files
+from traces_jax.host import errors, files
 from traces_jax.keys import Stream, stream
 from traces_jax.learner import Learner, LearnerState
 
@@ -221,9 +221,9 @@ def table(summary: dict, task: str, episodes_per_seed: int) -> rich.table.Table:
 def closing(folder: pathlib.Path) -> tuple[int, int] | None:
     """Finished iterations and episodes of a run's own evaluation, `evaluation.json`; None if there is none."""
     try:
-        found = json.loads((folder / f"{_CLOSING}.json").read_text(encoding="utf-8"))
+        found = files.read_json(folder / f"{_CLOSING}.json")
         return int(found["iteration"]), int(found["episodes"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (errors.UserError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
 

@@ -30,8 +30,6 @@ _FREE_TO_CHANGE = ("run", "collect", "pretrain")
 _LOCK = "run.lock"
 _CONFIG = "config.json"
 _DESCRIPTION = "run.json"
-# Bytes; a config has a few thousand.
-_LARGEST = 1 << 24
 
 
 @contextlib.contextmanager
@@ -108,7 +106,7 @@ def describe(folder: pathlib.Path, description: dict[str, Any]) -> str:
 def description(folder: pathlib.Path) -> dict[str, Any]:
     """What run.json says; nothing if it is missing or damaged."""
     try:
-        found = _json(folder / _DESCRIPTION)
+        found = _read(folder / _DESCRIPTION)
     except errors.UserError:
         return {}
     return found if isinstance(found, dict) else {}
@@ -123,23 +121,16 @@ def identity(folder: pathlib.Path) -> str | None:
 def load_config(folder: pathlib.Path) -> Config:
     """The config of a run folder."""
     path = folder / _CONFIG
-    tree = _json(path)
+    tree = _read(path)
     if not isinstance(tree, dict):
         raise errors.UserError(f"{path} is damaged: it holds no settings.")
     return config_lib.from_saved(tree)
 
 
-def _json(path: pathlib.Path) -> Any:
-    try:
-        if not path.exists():
-            raise errors.UserError(f"{path.parent} is not a run folder: it has no {path.name}.")
-        if not path.is_file() or path.stat().st_size > _LARGEST:
-            raise errors.UserError(f"{path} is damaged: it is no file of at most {_LARGEST >> 20} MB.")
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise errors.UserError(f"{path} cannot be read: {error.strerror}.") from None
-    except (ValueError, RecursionError) as error:
-        raise errors.UserError(f"{path} is damaged: {' '.join(str(error).split())[:160]}.") from None
+def _read(path: pathlib.Path) -> Any:
+    if not os.path.lexists(path):
+        raise errors.UserError(f"{path.parent} is not a run folder: it has no {path.name}.")
+    return files.read_json(path)
 
 
 def _first_difference(theirs: dict, ours: dict, path: str = "") -> str:

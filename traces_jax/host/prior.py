@@ -181,10 +181,10 @@ def _text(value: Any) -> str:
 
 def _described(folder: pathlib.Path) -> Config:
     path = folder / DESCRIPTION
-    try:
-        return config_lib.from_saved(json.loads(path.read_text(encoding="utf-8"))["config"])
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
-        raise errors.UserError(f"{path} is damaged: it does not say what the estimator was fitted with.") from None
+    found = files.read_json(path)
+    if not isinstance(found, dict) or "config" not in found:
+        raise errors.UserError(f"{path} is damaged: it does not say what the estimator was fitted with.")
+    return config_lib.from_saved(found["config"])
 
 
 def _named(tree: Any) -> dict[str, np.ndarray]:
