@@ -92,8 +92,8 @@ def prepare(config: Config, folder: pathlib.Path, say: Callable[[str], None]) ->
         )
     if longer.steps > theirs.steps:
         files.write_text(path, config_lib.to_json(dataclasses.replace(theirs, steps=longer.steps)))
-        decay = " Rates that fell with the steps rise again." if config.ppo.actor_lr_decay else ""
-        say(f"the run goes on to {longer.steps} steps; until now it was one of {theirs.steps}.{decay}")
+        decay = "; ppo.actor_lr, which falls to 0 over the run, rises again" if config.ppo.actor_lr_decay else ""
+        say(f"note: the run is extended from {theirs.steps} to {longer.steps} steps{decay}")
 
 
 def describe(folder: pathlib.Path, description: dict[str, Any]) -> str:
