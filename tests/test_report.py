@@ -735,6 +735,13 @@ def test_the_command_line_takes_folders_before_and_after_flags(tmp_path, environ
     assert "traces_jax.report: there is no run to report on" in result.stderr and "nor in 1 others" in result.stderr
 
 
+def test_libraries_say_nothing_to_a_user(environment):
+    """Orbax logs each damaged file as an error, with what is in it."""
+    code = "from absl import logging; from traces_jax.host import cli; cli.run(lambda: logging.error('inside') or 0)"
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
 def test_other_commands_take_no_arguments(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["train.py", "stray"])
     with pytest.raises(SystemExit) as ended:

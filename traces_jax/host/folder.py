@@ -64,17 +64,20 @@ def _check_ours(folder: pathlib.Path) -> None:
     """Refuses a folder with other things in it. A process killed at its start leaves no more than a lock."""
     if not folder.exists() or (folder / _CONFIG).exists():
         return
-    if not folder.is_dir() or not all(
-        path.name in (_LOCK, f"{_CONFIG}.tmp") or files.is_temporary(path.name) for path in folder.iterdir()
-    ):
+    if not folder.is_dir() or not all(path.name == _LOCK or _is_left_over(path.name) for path in folder.iterdir()):
         raise errors.UserError(f"run folder {folder} exists and is not a run; choose another --run_dir.")
 
 
 def _clean(folder: pathlib.Path) -> None:
     """Removes what killed processes left half written."""
     for path in folder.iterdir():
-        if files.is_temporary(path.name):
+        if _is_left_over(path.name):
             files.remove(path)
+
+
+def _is_left_over(name: str) -> bool:
+    """Whether something of that name was never completed. Earlier versions had one temporary name for all processes."""
+    return files.is_temporary(name) or name == f"{_CONFIG}.tmp"
 
 
 def prepare(config: Config, folder: pathlib.Path, say: Callable[[str], None]) -> None:
