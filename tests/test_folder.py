@@ -79,11 +79,12 @@ def test_tensorboard_shows_the_whole_history_of_a_resumed_run(finished, copied):
     assert timeless(events(copied / "tensorboard/seed=1")) == timeless(whole)
 
 
-def test_a_finished_run_stays_as_it_is(copied):
+def test_a_finished_run_stays_as_it_is(copied, capsys):
     before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file() and path.name != "run.lock"}
     assert run.train(make_config(**PROBE, seeds=2), copied)
     after = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file() and path.name != "run.lock"}
     assert after == before
+    assert "resuming" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,7 @@ def test_a_finished_run_stays_as_it_is(copied):
         ("latest", 1, 3, "evaluations/step-4-seed-1-episodes-3"),
         ("2", None, 3, "evaluations/step-2-episodes-3"),
         ("best", None, 3, "evaluations/best-episodes-3"),
+        ("best", 1, 3, "evaluations/best-seed-1-episodes-3"),
     ],
 )
 def test_what_was_evaluated_is_part_of_where_it_is_saved(step, seed, episodes, where, copied):
@@ -148,16 +150,21 @@ def test_a_lane_without_a_best_state_is_left_out(finished, tmp_path):
     kept.close()
     said: list[str] = []
     assert [lane.name for lane in run.load(folder, "best", None, said.append).built.lanes] == ["seed=1"]
-    assert said == ["seed=0 never kept its constraint and has no best state."]
-    with pytest.raises(errors.UserError, match="no best state of seed 0"):
+    assert said == ["seed=0 kept its constraint at no checkpoint, so it has no best state."]
+    with pytest.raises(errors.UserError, match="--step=best is not possible for seed 0"):
         run.load(folder, "best", 0, said.append)
 
 
+def test_without_any_best_state_it_says_why(copied):
+    shutil.rmtree(copied / "best")
+    with pytest.raises(errors.UserError, match=r"--step=best is not possible .* no seed kept its constraint"):
+        run.load(copied, "best", None, pytest.fail)
+
+
 def test_another_chunk_ends_where_it_should(copied, finished):
-    """Iterations 2 and 3 are left; chunks of 3 and of 10 end at multiples of theirs, or at the end."""
-    forget(copied, 2)
-    more = {**PROBE, "run": {**PROBE["run"], "chunk": 2, "checkpoint_every": 2}}
+    """One of four iterations is done; chunks of two would end after the fifth."""
     forget(copied, 1)
+    more = {**PROBE, "run": {**PROBE["run"], "chunk": 2, "checkpoint_every": 2}}
     assert run.train(make_config(**more, seeds=2), copied)
     assert_same_run(finished, copied)
 
@@ -165,7 +172,7 @@ def test_another_chunk_ends_where_it_should(copied, finished):
 def test_a_finished_run_can_be_given_more_steps(copied, capsys):
     longer = make_config(**{**PROBE, "steps": 240}, seeds=2)
     assert run.train(longer, copied)
-    assert "goes on to 240 steps; until now it was one of 160" in capsys.readouterr().out
+    assert "the run is extended from 160 to 240 steps; ppo.actor_lr" in capsys.readouterr().out
     assert [row["iteration"] for row in metrics.read(copied / "metrics.jsonl") if row["lane"] == "seed=0"] == [
         *range(6)
     ]
@@ -174,14 +181,15 @@ def test_a_finished_run_can_be_given_more_steps(copied, capsys):
         run.train(make_config(**PROBE, seeds=2), copied)
 
 
-def test_killed_while_the_folder_is_made(tmp_path):
+@pytest.mark.parametrize("left", [".config.json@host.123.tmp", "config.json.tmp"])
+def test_killed_while_the_folder_is_made(left, tmp_path):
     """Before config.json has its name there is a lock and a temporary file; the same command goes on."""
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "run.lock").touch()
-    (folder / ".config.json@host.123.tmp").write_text("{")
-    assert run.train(make_config(**{**PROBE, "steps": 40}), folder)
-    assert not (folder / ".config.json@host.123.tmp").exists()
+    (folder / left).write_text("{")
+    make_folder(make_config(**PROBE), folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "run.lock"]
 
 
 @pytest.mark.parametrize(
@@ -325,7 +333,9 @@ def test_a_lane_that_becomes_non_finite_is_frozen_and_the_others_finish(finished
     monkeypatch.setattr(parallel.Program, "chunk", chunk)
     folder = tmp_path / "run"
     assert run.train(make_config(**PROBE, seeds=2), folder)
-    assert "seed=1 became non-finite in iteration 2" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "seed=1 became non-finite in iteration 2; it learns nothing from there on" in said
+    assert "note: seed=1 became non-finite in iteration 2; it was evaluated as it was before that" in said
     rows = list(metrics.read(folder / "metrics.jsonl"))
     quiet = lambda row: {k: v for k, v in row.items() if k != "seconds" and not k.startswith("stage/")}  # noqa: E731
     mine, theirs = (

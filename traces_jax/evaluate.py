@@ -6,8 +6,8 @@ estimator judges them, and saves them step by step:
 
   diagnostics.npz  lanes [S]; return, length, accepted [S, N], the last 1 or 0 as the labeler says of the whole; cost,
                    credit [S, N, T], the true cost and the mean clamped credit of each step, not a number after the
-                   end; limit [], the summed cost up to which an episode is accepted ([S] if lanes differ in it). A run
-                   with the true cost has no credit
+                   end; limit [], the summed cost up to which an episode is accepted ([S] if lanes differ in it);
+                   iteration [], finished iterations of the state. A run with the true cost has no credit
 """
 
 import pathlib
@@ -48,7 +48,7 @@ def main() -> int:
     print(f"saved: {place}.json")
     if _DIAGNOSTICS.value:
         diagnosed = diagnostics.place(place)
-        diagnostics.diagnose(loaded.built, loaded.state, diagnosed, count=_EPISODES.value)
+        diagnostics.diagnose(loaded.built, loaded.state, diagnosed, iterations=loaded.iterations, count=_EPISODES.value)
         print(f"saved: {diagnosed}")
     if video:
         task = loaded.built.task

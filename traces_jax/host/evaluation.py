@@ -280,4 +280,7 @@ def evaluate(
     files.write_text(place.with_name(f"{place.name}.json"), json.dumps(summary, indent=2) + "\n")
     console = rich.console.Console()
     console.print(table(summary, built.config.task, count))
+    for name, end in zip(names, diverged, strict=True):
+        if end >= 0:
+            print(f"note: {name} became non-finite in iteration {end}; it was evaluated as it was before that")
     return summary

@@ -62,17 +62,20 @@ def _check_ours(folder: pathlib.Path) -> None:
     """Refuses a folder with other things in it. A process killed at its start leaves no more than a lock."""
     if not folder.exists() or (folder / _CONFIG).exists():
         return
-    if not folder.is_dir() or not all(
-        path.name in (_LOCK, f"{_CONFIG}.tmp") or files.is_temporary(path.name) for path in folder.iterdir()
-    ):
+    if not folder.is_dir() or not all(path.name == _LOCK or _is_left_over(path.name) for path in folder.iterdir()):
         raise errors.UserError(f"run folder {folder} exists and is not a run; choose another --run_dir.")
 
 
 def _clean(folder: pathlib.Path) -> None:
     """Removes what killed processes left half written."""
     for path in folder.iterdir():
-        if files.is_temporary(path.name):
+        if _is_left_over(path.name):
             files.remove(path)
+
+
+def _is_left_over(name: str) -> bool:
+    """Whether something of that name was never completed. Earlier versions had one temporary name for all processes."""
+    return files.is_temporary(name) or name == f"{_CONFIG}.tmp"
 
 
 def prepare(config: Config, folder: pathlib.Path, say: Callable[[str], None]) -> None:
@@ -90,8 +93,8 @@ def prepare(config: Config, folder: pathlib.Path, say: Callable[[str], None]) ->
         )
     if longer.steps > theirs.steps:
         files.write_text(path, config_lib.to_json(dataclasses.replace(theirs, steps=longer.steps)))
-        decay = " Rates that fell with the steps rise again." if config.ppo.actor_lr_decay else ""
-        say(f"the run goes on to {longer.steps} steps; until now it was one of {theirs.steps}.{decay}")
+        decay = "; ppo.actor_lr, which falls to 0 over the run, rises again" if config.ppo.actor_lr_decay else ""
+        say(f"note: the run is extended from {theirs.steps} to {longer.steps} steps{decay}")
 
 
 def describe(folder: pathlib.Path, description: dict[str, Any]) -> str:
