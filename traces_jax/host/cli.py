@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -31,10 +32,21 @@ def run(main: Callable[..., int], *, takes_arguments: bool = False) -> None:
     except errors.USER_ERRORS as error:
         print(f"{_program()}: {error}", file=sys.stderr)
         code = BAD_INPUT
+    except KeyboardInterrupt:
+        # From here on there is nothing to stop.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        print(f"\n{_program()}: interrupted; the same command begins again.", file=sys.stderr)
+        code = STOPPED
     except BrokenPipeError:
         # The reader of our output left (for instance `head`); nothing is wrong with the work.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = OK
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # A name that the system does not take, a folder one may not look into.
+        print(f"{_program()}: {error.filename} cannot be used: {error.strerror}.", file=sys.stderr)
+        code = BAD_INPUT
     sys.stdout.flush()
     sys.exit(code)
 

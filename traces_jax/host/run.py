@@ -143,6 +143,9 @@ class _Run:
                 done += length
                 view.update(done, rows)
                 self._check_some_are_sound(sound, done)
+                if done == config.iterations:
+                    # A run whose last state is saved never opens these files again.
+                    writer.flush()
                 if done % every == 0 or done == config.iterations:
                     best.consider(done, state, rows["constraint/gap"][:, -1], rows["window/return"][:, -1])
                     checkpoints.save(done, state)

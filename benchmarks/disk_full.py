@@ -1,0 +1,105 @@
+"""Fill the disk under a training: python -m benchmarks.disk_full --seed 0   (needs the right to mount, and Linux)
+
+A training with TensorBoard on writes to a small disk in memory, which is filled at a random moment. It must end with
+exit code 2 and one sentence that names the last good checkpoint. With room again, the same command must go on to the
+end of an undisturbed one.
+"""
+
+import contextlib
+import os
+import pathlib
+import random
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+
+from absl import flags
+
+from benchmarks import commands
+from benchmarks.commands import Command
+from traces_jax.host import cli, runtime
+
+# Bytes of the disk; several times what a run takes.
+_SIZE = 64 << 20
+# Within so many seconds a process that finds no room must have ended.
+_PATIENCE = 120
+# Most bytes that are left when the disk is full: a save may begin and then fail.
+_LEFT = 200_000
+
+
+@contextlib.contextmanager
+def disk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A small disk of its own, empty at first."""
+    folder.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: pathlib.Path, left: int) -> pathlib.Path:
+    """Fills the disk up to `left` bytes. Returns the file that takes the room."""
+    path = folder / "room"
+    status = os.statvfs(folder)
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(1, status.f_bavail * status.f_frsize - left))
+    return path
+
+
+def problem_of(command: Command, folder: pathlib.Path, wait: float, left: int) -> str | None:
+    """Fills the disk under a command after `wait` seconds of its folder.
+
+    Returns what is wrong with its end; None if it had all it needed by then.
+    """
+    child = command.start(folder)
+    while child.poll() is None and not (folder / command.out).exists():
+        time.sleep(0.001)
+    time.sleep(wait)
+    room = fill(folder, left)
+    try:
+        _, said = child.communicate(timeout=_PATIENCE)
+    except subprocess.TimeoutExpired:
+        return f"hung for {_PATIENCE} s"
+    finally:
+        child.kill()
+        room.unlink()
+    if child.returncode == 0:
+        return None
+    sentence = said.strip()
+    print(f"  code {child.returncode}: {sentence}", flush=True)
+    named = "checkpoint" in sentence and "cannot be written" in sentence
+    return "" if child.returncode == 2 and "\n" not in sentence and named else f"ended with {sentence!r}"
+
+
+_SEED = flags.DEFINE_integer("seed", 0, "Another has other moments.", allow_override=True)
+_TIMES = flags.DEFINE_integer("times", 10, "How often the disk is filled.", allow_override=True)
+
+
+def main() -> int:
+    """The command line."""
+    runtime.setup()
+    chance = random.Random(_SEED.value)
+    command = commands.training("TraCeS, BallRun")
+    root = pathlib.Path(tempfile.mkdtemp(prefix="traces_jax_disk_"))
+    expected, _ = commands.undisturbed(command, root / "undisturbed")
+    began = (root / "undisturbed/1/run/run.lock").stat().st_ctime
+    seconds = (root / "undisturbed/1/run/evaluation.json").stat().st_ctime - began
+    wrong, full = [], 0
+    while full < _TIMES.value:
+        with disk(root / str(chance.getrandbits(64))) as folder:
+            problem = problem_of(command, folder, chance.uniform(0, seconds), chance.randrange(_LEFT))
+            full += problem is not None
+            problem = problem or command.finish(folder)
+            different = [] if problem else commands.remains.differences(expected, command.remains(folder))
+            if problem or different:
+                wrong.append(problem or f"differs in {', '.join(different[:5])}")
+    print(f"full {full} times, {len(wrong)} ends are not as they should be")
+    for sentence in wrong:
+        print(sentence)
+    return 1 if wrong else cli.OK
+
+
+if __name__ == "__main__":
+    cli.run(main)
