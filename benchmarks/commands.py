@@ -55,6 +55,11 @@ class Command:
         _, said = child.communicate()
         return f"ended with code {child.returncode}: {said.strip()}" if child.returncode else ""
 
+    def rows(self, folder: pathlib.Path) -> int:
+        """Rows of a training's metrics so far; -1 as long as there is no run folder."""
+        path = folder / self.out / "metrics.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else (folder / self.out).exists() - 1
+
     def remains(self, folder: pathlib.Path) -> dict:
         """What it left, temporary files beside it included."""
         beside = sorted(path.name for path in folder.iterdir())

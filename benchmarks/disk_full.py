@@ -48,15 +48,14 @@ def fill(folder: pathlib.Path, left: int) -> pathlib.Path:
     return path
 
 
-def problem_of(command: Command, folder: pathlib.Path, wait: float, left: int) -> str | None:
-    """Fills the disk under a command after `wait` seconds of its folder.
+def problem_of(command: Command, folder: pathlib.Path, rows: int, left: int) -> str | None:
+    """Fills the disk under a training up to `left` bytes when its metrics file has `rows` rows.
 
     Returns what is wrong with its end; None if it had all it needed by then.
     """
     child = command.start(folder)
-    while child.poll() is None and not (folder / command.out).exists():
+    while child.poll() is None and command.rows(folder) < rows:
         time.sleep(0.001)
-    time.sleep(wait)
     room = fill(folder, left)
     try:
         _, said = child.communicate(timeout=_PATIENCE)
@@ -68,7 +67,7 @@ def problem_of(command: Command, folder: pathlib.Path, wait: float, left: int) -
     if child.returncode == 0:
         return None
     sentence = said.strip()
-    print(f"  code {child.returncode}: {sentence}", flush=True)
+    print(f"  code {child.returncode}: {sentence[:500]}", flush=True)
     named = "checkpoint" in sentence and "cannot be written" in sentence
     return "" if child.returncode == 2 and "\n" not in sentence and named else f"ended with {sentence!r}"
 
@@ -84,12 +83,10 @@ def main() -> int:
     command = commands.training("TraCeS, BallRun")
     root = pathlib.Path(tempfile.mkdtemp(prefix="traces_jax_disk_"))
     expected, _ = commands.undisturbed(command, root / "undisturbed")
-    began = (root / "undisturbed/1/run/run.lock").stat().st_ctime
-    seconds = (root / "undisturbed/1/run/evaluation.json").stat().st_ctime - began
     wrong, full = [], 0
     while full < _TIMES.value:
         with disk(root / str(chance.getrandbits(64))) as folder:
-            problem = problem_of(command, folder, chance.uniform(0, seconds), chance.randrange(_LEFT))
+            problem = problem_of(command, folder, chance.randrange(command.iterations), chance.randrange(_LEFT))
             full += problem is not None
             problem = problem or command.finish(folder)
             different = [] if problem else commands.remains.differences(expected, command.remains(folder))

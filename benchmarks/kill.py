@@ -68,8 +68,12 @@ def killed(command: Command, folder: pathlib.Path, moment: str, seconds: float, 
     """Starts a command and kills it. Returns whether it was still running then. seconds: its whole life."""
     child = command.start(folder)
     try:
-        if moment in (ANYWHERE, SAVE):
+        if moment == ANYWHERE:
             _wait(child, lambda: False, chance.uniform(0, seconds))
+        if moment == SAVE:
+            # Not always the first save. Late enough for one that begins afterwards to be seen.
+            rows = chance.randrange(command.iterations * 3 // 4)
+            _wait(child, lambda: command.rows(folder) >= rows, 10 * seconds)
         if moment in _SOON:
             _wait(child, lambda: _sign(command, folder, moment), 10 * seconds)
             _wait(child, lambda: False, chance.uniform(0, _SOON[moment]))

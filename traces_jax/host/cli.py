@@ -19,8 +19,8 @@ def run(main: Callable[..., int], *, takes_arguments: bool = False) -> None:
 
     takes_arguments: whether main is given a list of what is not a flag; else nothing may be.
     """
-    # Libraries log their own affairs as warnings; what matters to a user is printed by us.
-    logging.set_verbosity(logging.ERROR)
+    # Libraries log their own affairs, and errors that they raise besides; what matters to a user is printed by us.
+    logging.set_verbosity(logging.FATAL)
     if {"--help", "-h"} & set(sys.argv[1:]):
         print(sys.modules["__main__"].__doc__, flags.FLAGS.main_module_help(), sep="\n")
         sys.exit(OK)

@@ -1,9 +1,11 @@
 """Process-wide set-up, in one function that only command lines call. Importing the package changes nothing."""
 
+import logging
 import os
 import pathlib
 import platform
 import sys
+import types
 from importlib import metadata
 
 import jax
@@ -28,7 +30,8 @@ def setup() -> None:
     """Prepares JAX. Must run before the first array is made.
 
     On a CPU every core becomes a device, so that lanes run side by side; matrix products keep full precision on
-    accelerators that would round them; compiled programs are kept between runs.
+    accelerators that would round them; compiled programs are kept between runs. Libraries do not print what they also
+    raise.
     """
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(_cache_root() / "xla"))
     jax.config.update("jax_compilation_cache_dir", cache)
@@ -38,11 +41,24 @@ def setup() -> None:
     jax.config.update("jax_num_cpu_devices", core_count())
     # MuJoCo would log diverging simulations to a file in the working folder; we count them in the metrics.
     mujoco.set_mju_user_warning(lambda text: None)
+    sys.excepthook = _say_uncaught
+    # Only checkpoints are written that way. It would log every further write that fails once the first has been told.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
 def core_count() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _say_uncaught(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+    """What Python does with an error that nobody caught, but for one kind that says nothing new.
+
+    When one write of a checkpoint fails, the event loop that waits for all of them ends and the failure is told. Writes
+    that end later find it closed, and tensorstore's threads would print a traceback for each of hundreds.
+    """
+    if not (isinstance(error, RuntimeError) and str(error) == "Event loop is closed"):
+        sys.__excepthook__(kind, error, trace)
 
 
 def describe() -> dict[str, object]:
