@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import types
 
 import jax
 import numpy as np
@@ -16,7 +17,20 @@ import pytest
 from helpers import assert_same_run, command, make_config, make_folder, wait_for
 
 from benchmarks import remains
-from traces_jax.host import arrays, best, checkpoint, cli, errors, evaluation, files, metrics, prior, render, run
+from traces_jax.host import (
+    arrays,
+    best,
+    checkpoint,
+    cli,
+    errors,
+    evaluation,
+    files,
+    metrics,
+    prior,
+    render,
+    run,
+    runtime,
+)
 from traces_jax.host import folder as folder_lib
 from traces_jax.host.report import make
 
@@ -381,7 +395,38 @@ def test_what_ends_a_command_early_is_said_in_one_line(raised, code, said, capsy
         raise raised
 
     monkeypatch.setattr(sys, "argv", ["train.py"])
-    monkeypatch.setattr(cli.signal, "signal", lambda *unused: None)
     with pytest.raises(SystemExit) as caught:
         cli.run(main)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     assert caught.value.code == code and capsys.readouterr().err.strip() == f"traces_jax.train: {said}"
+
+
+def test_threads_that_still_write_after_a_failed_save_say_nothing(monkeypatch):
+    """What tensorstore's threads raise then is told once already; all else is told as ever."""
+    told: list[types.SimpleNamespace] = []
+    monkeypatch.setattr(sys, "__unraisablehook__", told.append)
+    closed, other = (
+        types.SimpleNamespace(exc_value=RuntimeError(text)) for text in ("Event loop is closed", "another")
+    )
+    runtime._say_ignored(closed)
+    runtime._say_ignored(other)
+    assert told == [other]
+
+
+def test_a_second_interrupt_ends_a_command_that_swallowed_the_first(environment):
+    script = """
+import contextlib, os, signal, sys
+from traces_jax.host import cli
+
+def main():
+    for _ in range(2):
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    return 0
+
+sys.argv = ["train.py"]
+cli.run(main)
+"""
+    child = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert child.returncode == cli.STOPPED
+    assert child.stderr.strip() == "traces_jax.train: interrupted; the same command begins again."

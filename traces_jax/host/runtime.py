@@ -5,7 +5,6 @@ import os
 import pathlib
 import platform
 import sys
-import types
 from importlib import metadata
 
 import jax
@@ -41,7 +40,7 @@ def setup() -> None:
     jax.config.update("jax_num_cpu_devices", core_count())
     # MuJoCo would log diverging simulations to a file in the working folder; we count them in the metrics.
     mujoco.set_mju_user_warning(lambda text: None)
-    sys.excepthook = _say_uncaught
+    sys.unraisablehook = _say_ignored
     # Only checkpoints are written that way. It would log every further write that fails once the first has been told.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
@@ -51,14 +50,14 @@ def core_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _say_uncaught(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
-    """What Python does with an error that nobody caught, but for one kind that says nothing new.
+def _say_ignored(found: "sys.UnraisableHookArgs") -> None:
+    """What Python does with an error that nobody can catch, but for one kind that says nothing new.
 
     When one write of a checkpoint fails, the event loop that waits for all of them ends and the failure is told. Writes
     that end later find it closed, and tensorstore's threads would print a traceback for each of hundreds.
     """
-    if not (isinstance(error, RuntimeError) and str(error) == "Event loop is closed"):
-        sys.__excepthook__(kind, error, trace)
+    if not (isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == "Event loop is closed"):
+        sys.__unraisablehook__(found)
 
 
 def describe() -> dict[str, object]:
