@@ -6,6 +6,7 @@ end of an undisturbed one.
 """
 
 import contextlib
+import itertools
 import os
 import pathlib
 import random
@@ -81,17 +82,20 @@ def main() -> int:
     runtime.setup()
     chance = random.Random(_SEED.value)
     command = commands.training("TraCeS, BallRun")
-    root = pathlib.Path(tempfile.mkdtemp(prefix="traces_jax_disk_"))
-    expected, _ = commands.undisturbed(command, root / "undisturbed")
     wrong, full = [], 0
-    while full < _TIMES.value:
-        with disk(root / str(chance.getrandbits(64))) as folder:
-            problem = problem_of(command, folder, chance.randrange(command.iterations), chance.randrange(_LEFT))
-            full += problem is not None
-            problem = problem or command.finish(folder)
-            different = [] if problem else commands.remains.differences(expected, command.remains(folder))
-            if problem or different:
-                wrong.append(problem or f"differs in {', '.join(different[:5])}")
+    with tempfile.TemporaryDirectory(prefix="traces_jax_disk_") as name:
+        root = pathlib.Path(name)
+        expected, _ = commands.undisturbed(command, root / "undisturbed")
+        for attempt in itertools.count():
+            with disk(root / str(attempt)) as folder:
+                problem = problem_of(command, folder, chance.randrange(command.iterations), chance.randrange(_LEFT))
+                full += problem is not None
+                problem = problem or command.finish(folder)
+                different = [] if problem else commands.remains.differences(expected, command.remains(folder))
+                if problem or different:
+                    wrong.append(problem or f"differs in {', '.join(different[:5])}")
+            if full == _TIMES.value:
+                break
     print(f"full {full} times, {len(wrong)} ends are not as they should be")
     for sentence in wrong:
         print(sentence)

@@ -8,6 +8,7 @@ nothing else may lie there. Moments are random in the life of a process, or aime
 import collections
 import pathlib
 import random
+import shutil
 import subprocess
 import tempfile
 import time
@@ -125,6 +126,9 @@ def main() -> int:
     )
     for sentence in tally.wrong:
         print(sentence)
+    if not tally.wrong:
+        # Else they are there to look at.
+        shutil.rmtree(root)
     return 1 if tally.wrong else cli.OK
 
 
