@@ -413,20 +413,27 @@ def test_threads_that_still_write_after_a_failed_save_say_nothing(monkeypatch):
     assert told == [other]
 
 
-def test_a_second_interrupt_ends_a_command_that_swallowed_the_first(environment):
+@pytest.mark.parametrize("swallow", ["suppress", "collect"])
+def test_an_interrupt_that_a_library_swallowed_is_not_lost(swallow, environment):
+    """In an `except` of its own, which takes a second Ctrl-C, or in a callback of the garbage collector."""
     script = """
-import contextlib, os, signal, sys
-from traces_jax.host import cli
+import contextlib, gc, os, signal, sys
+from traces_jax.host import cli, runtime
 
-def main():
+def suppress():
     for _ in range(2):
         with contextlib.suppress(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
-    return 0
 
+def collect():
+    runtime.setup()
+    gc.callbacks.append(lambda phase, info: phase == "stop" and os.kill(os.getpid(), signal.SIGINT))
+    gc.collect()
+
+swallow = globals()[sys.argv[1]]
 sys.argv = ["train.py"]
-cli.run(main)
+cli.run(lambda: swallow() or 0)
 """
-    child = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    child = subprocess.run([sys.executable, "-c", script, swallow], env=environment, capture_output=True, text=True)
     assert child.returncode == cli.STOPPED
     assert child.stderr.strip() == "traces_jax.train: interrupted; the same command begins again."

@@ -55,7 +55,7 @@ def run(main: Callable[..., int], *, takes_arguments: bool = False) -> None:
 def _interrupt() -> Callable[[int, object], None]:
     """What Ctrl-C does until a command knows better: it raises, and at the second time ends the process.
 
-    Code that is being imported may swallow the first one.
+    Libraries may swallow the first one.
     """
     received: list[int] = []
 

@@ -4,6 +4,7 @@ import logging
 import os
 import pathlib
 import platform
+import signal
 import sys
 from importlib import metadata
 
@@ -51,12 +52,15 @@ def core_count() -> int:
 
 
 def _say_ignored(found: "sys.UnraisableHookArgs") -> None:
-    """What Python does with an error that nobody can catch, but for one kind that says nothing new.
+    """What Python does with an error that nobody can catch, but for two kinds.
 
     When one write of a checkpoint fails, the event loop that waits for all of them ends and the failure is told. Writes
-    that end later find it closed, and tensorstore's threads would print a traceback for each of hundreds.
+    that end later find it closed, and tensorstore's threads would print a traceback for each of hundreds. Ctrl-C in the
+    middle of JAX's part of a garbage collection would be lost; here it counts again.
     """
-    if not (isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == "Event loop is closed"):
+    if isinstance(found.exc_value, KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    elif not (isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == "Event loop is closed"):
         sys.__unraisablehook__(found)
 
 
