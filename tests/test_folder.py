@@ -7,18 +7,32 @@ import os
 import pathlib
 import shutil
 import signal
-import struct
 import subprocess
 import sys
+import types
 
 import jax
 import numpy as np
 import pytest
 from helpers import assert_same_run, command, make_config, make_folder, wait_for
-from tensorboardX.proto import event_pb2
 
-from traces_jax.host import best, checkpoint, errors, evaluation, files, metrics, run
+from benchmarks import remains
+from traces_jax.host import (
+    arrays,
+    best,
+    checkpoint,
+    cli,
+    errors,
+    evaluation,
+    files,
+    metrics,
+    prior,
+    render,
+    run,
+    runtime,
+)
 from traces_jax.host import folder as folder_lib
+from traces_jax.host.report import make
 
 PROBE = {
     "task": "ProbeBudget",
@@ -33,20 +47,8 @@ PROBE = {
 
 
 def events(folder: pathlib.Path) -> list[tuple[int, str, float]]:
-    """Step, name and value of every scalar in TensorBoard's files of a lane, in their order."""
-    found = []
-    for path in sorted(folder.iterdir()):
-        data = path.read_bytes()
-        while data:
-            (size,) = struct.unpack("Q", data[:8])
-            event = event_pb2.Event.FromString(data[12 : 12 + size])
-            data = data[16 + size :]
-            found += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
-    return found
-
-
-def timeless(scalars: list[tuple[int, str, float]]) -> list[tuple[int, str, float]]:
-    return [scalar for scalar in scalars if not scalar[1].startswith("stage/")]
+    """The scalars in TensorBoard's files of a lane, in their order."""
+    return [scalar for path in sorted(folder.iterdir()) for scalar in remains.events(path)]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,22 @@ def test_tensorboard_shows_the_whole_history_of_a_resumed_run(finished, copied):
     assert steps == [40, 80, 120, 160]
     forget(copied, 2)
     assert run.train(make_config(**PROBE, seeds=2), copied)
-    assert timeless(events(copied / "tensorboard/seed=1")) == timeless(whole)
+    assert events(copied / "tensorboard/seed=1") == whole
+
+
+def test_tensorboard_is_whole_before_the_last_state_is_saved(finished, tmp_path, monkeypatch):
+    """A run that is killed after that save never opens TensorBoard's files again."""
+    seen = []
+
+    def save(self, iteration, state, **notes):
+        if iteration == 4 and self._folder.name == "checkpoints":
+            seen.extend(events(tmp_path / "run/tensorboard/seed=1"))
+        return real(self, iteration, state, **notes)
+
+    real = checkpoint.Checkpoints.save
+    monkeypatch.setattr(checkpoint.Checkpoints, "save", save)
+    assert run.train(make_config(**PROBE, seeds=2), tmp_path / "run")
+    assert seen == events(finished / "tensorboard/seed=1")
 
 
 def test_a_finished_run_stays_as_it_is(copied, capsys):
@@ -337,10 +354,8 @@ def test_a_lane_that_becomes_non_finite_is_frozen_and_the_others_finish(finished
     assert "seed=1 became non-finite in iteration 2; it learns nothing from there on" in said
     assert "note: seed=1 became non-finite in iteration 2; it was evaluated as it was before that" in said
     rows = list(metrics.read(folder / "metrics.jsonl"))
-    quiet = lambda row: {k: v for k, v in row.items() if k != "seconds" and not k.startswith("stage/")}  # noqa: E731
     mine, theirs = (
-        [quiet(row) for row in metrics.read(own / "metrics.jsonl") if row["lane"] == "seed=0"]
-        for own in (folder, finished)
+        [row for row in remains.rows(own / "metrics.jsonl") if row["lane"] == "seed=0"] for own in (folder, finished)
     )
     assert mine == theirs
     assert [row["iteration"] for row in rows if row["lane"] == "seed=1"] == [0, 1]
@@ -359,3 +374,82 @@ def test_a_second_interrupt_ends_at_once(tmp_path, environment):
     child.send_signal(signal.SIGCONT)
     output, _ = child.communicate(timeout=60)
     assert child.returncode == 3 and "stopped at once; the same command goes on" in output
+
+
+@pytest.mark.parametrize("place", ["/proc/x", "file/x"])
+def test_impossible_folders_get_one_sentence(place, tmp_path, capsys):
+    """Permission bits would not do: they do not count for root."""
+    (tmp_path / "file").write_text("mine")
+    path = tmp_path / place
+    with pytest.raises(errors.UserError, match=rf"{place} cannot be written: N\w+ .*\."):
+        run.train(make_config(**PROBE), path)
+    with pytest.raises(errors.UserError, match=rf"{place} cannot be written: N\w+ .*\."):
+        prior.check_out(path, overwrite=True)
+    with pytest.raises(errors.UserError, match=rf"{place} cannot be written: N\w+ .*\."):
+        make.check_out(path)
+    with pytest.raises(errors.UserError, match="cannot be written"):
+        render.check_video_name(path.with_suffix(".mp4"))
+    with pytest.raises(errors.UserError, match="cannot be written"):
+        arrays.check_out(path.with_suffix(".npz"))
+    assert [child.name for child in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "mine"
+
+
+def test_what_can_be_written_leaves_nothing_of_the_trial(tmp_path):
+    files.check_can_write(tmp_path / "not/there/yet.npz")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (KeyboardInterrupt(), cli.STOPPED, "interrupted; the same command begins again."),
+        (OSError(36, "File name too long", "xx"), cli.BAD_INPUT, "xx cannot be used: File name too long."),
+    ],
+)
+def test_what_ends_a_command_early_is_said_in_one_line(raised, code, said, capsys, monkeypatch):
+    def main() -> int:
+        raise raised
+
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    with pytest.raises(SystemExit) as caught:
+        cli.run(main)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert caught.value.code == code and capsys.readouterr().err.strip() == f"traces_jax.train: {said}"
+
+
+def test_threads_that_still_write_after_a_failed_save_say_nothing(monkeypatch):
+    """What tensorstore's threads raise then is told once already; all else is told as ever."""
+    told: list[types.SimpleNamespace] = []
+    monkeypatch.setattr(sys, "__unraisablehook__", told.append)
+    closed, other = (
+        types.SimpleNamespace(exc_value=RuntimeError(text)) for text in ("Event loop is closed", "another")
+    )
+    runtime._say_ignored(closed)
+    runtime._say_ignored(other)
+    assert told == [other]
+
+
+@pytest.mark.parametrize("swallow", ["suppress", "collect"])
+def test_an_interrupt_that_a_library_swallowed_is_not_lost(swallow, environment):
+    """In an `except` of its own, which takes a second Ctrl-C, or in a callback of the garbage collector."""
+    script = """
+import contextlib, gc, os, signal, sys
+from traces_jax.host import cli, runtime
+
+def suppress():
+    for _ in range(2):
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+def collect():
+    runtime.setup()
+    gc.callbacks.append(lambda phase, info: phase == "stop" and os.kill(os.getpid(), signal.SIGINT))
+    gc.collect()
+
+swallow = globals()[sys.argv[1]]
+sys.argv = ["train.py"]
+cli.run(lambda: swallow() or 0)
+"""
+    child = subprocess.run([sys.executable, "-c", script, swallow], env=environment, capture_output=True, text=True)
+    assert child.returncode == cli.STOPPED
+    assert child.stderr.strip() == "traces_jax.train: interrupted; the same command begins again."

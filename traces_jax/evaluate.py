@@ -15,7 +15,7 @@ import sys
 
 from absl import flags
 
-from traces_jax.host import cli, errors, runtime
+from traces_jax.host import cli, errors, files, runtime
 
 _RUN = flags.DEFINE_string("run", None, "Run folder.")
 _EPISODES = flags.DEFINE_integer("episodes", 100, "Episodes of each seed.")
@@ -44,6 +44,7 @@ def main() -> int:
         render.check_video_name(video)
     loaded = run.load(folder, _STEP.value, _SEED.value, lambda text: print(text, file=sys.stderr))
     place = evaluation.place(folder, _STEP.value, _SEED.value, loaded.iterations, _EPISODES.value, newest=loaded.newest)
+    files.check_can_write(place)
     evaluation.evaluate(loaded.built, loaded.state, place, iterations=loaded.iterations, count=_EPISODES.value)
     print(f"saved: {place}.json")
     if _DIAGNOSTICS.value:

@@ -11,7 +11,7 @@ import numpy as np
 from absl import flags
 
 from traces_jax import archives
-from traces_jax.host import errors
+from traces_jax.host import errors, files
 
 # What the arrays of a packed file may unpack to. Those of others are as large as the file, whatever that is.
 _UNPACKED_BYTES = 1 << 28
@@ -41,6 +41,7 @@ def check_out(path: pathlib.Path) -> None:
     if path.is_dir() or not path.parent.is_dir():
         problem = "it is a folder" if path.is_dir() else f"folder {str(path.parent)!r} does not exist"
         raise errors.UserError(f"--out={path} cannot be written: {problem}.")
+    files.check_can_write(path)
 
 
 def exists(path: pathlib.Path) -> errors.UserError:

@@ -29,6 +29,18 @@ def writing(path: pathlib.Path) -> Iterator[None]:
         raise errors.WriteError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
+def check_can_write(path: pathlib.Path) -> None:
+    """Refuses a place where nothing can be made, before any work is done for it.
+
+    Tried, not asked: what the system says of rights is not the whole truth, least of all to root.
+    """
+    with writing(path):
+        there = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
+        tried = there / temporary_path(path).name
+        tried.mkdir(exist_ok=True)
+        tried.rmdir()
+
+
 @contextlib.contextmanager
 def beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """A temporary file that becomes `path` when all went well and vanishes otherwise."""

@@ -104,6 +104,7 @@ def check_out(folder: pathlib.Path, *, overwrite: bool) -> None:
         raise errors.UserError(f"--out={folder} exists and is no estimator; choose another folder.")
     if (folder / DESCRIPTION).exists() and not overwrite:
         raise arrays.exists(folder)
+    files.check_can_write(folder)
 
 
 def _from_run(folder: pathlib.Path, seed: int | None, say: Callable[[str], None]) -> Saved:
