@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help train test lint bench clean
+.PHONY: help train test lint bench fuzz kill clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -29,6 +29,14 @@ lint: $(STAMP)  ## Check style and types.
 
 bench: $(STAMP)  ## Print the speed table.
 	$(BIN)/python -m benchmarks.speed
+
+fuzz: $(STAMP)  ## Damage files and settings by the ten thousand, print what their readers made of them.
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.fuzz_files
+	$(BIN)/python -m benchmarks.fuzz_config
+
+kill: $(STAMP)  ## Kill commands at 50 moments, fill the disk at 10 (Linux, as root), compare the ends.
+	$(BIN)/python -m benchmarks.kill
+	$(BIN)/python -m benchmarks.disk_full
 
 clean:  ## Remove the virtual environment and caches; runs/ stays.
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import remains
 from traces_jax import config as config_lib
 from traces_jax.core.learner import LearnerState
 from traces_jax.core.rollout import Truth
 from traces_jax.estimator import network
-from traces_jax.host.run import build, folder, metrics, restore
+from traces_jax.host.run import build, folder, restore
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -130,8 +131,7 @@ def assert_same_run(a: pathlib.Path, b: pathlib.Path) -> None:
     left, right = last_state(a), last_state(b)
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(left), jax.tree.leaves(right), strict=True):
         np.testing.assert_array_equal(x, y, err_msg=jax.tree_util.keystr(path))
-    timeless = lambda row: {k: v for k, v in row.items() if k != "seconds" and not k.startswith("stage/")}  # noqa: E731
-    rows = [[timeless(row) for row in metrics.read(own / "metrics.jsonl")] for own in (a, b)]
+    rows = [remains.rows(own / "metrics.jsonl") for own in (a, b)]
     assert rows[0] == rows[1]
     config = folder.load_config(a)
     assert len(rows[0]) == config.iterations * len(config_lib.lanes(config))

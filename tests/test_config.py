@@ -13,7 +13,6 @@ from absl import flags
 from helpers import make_config, other_value
 from ml_collections import config_flags
 
-from benchmarks import fuzz_config
 from traces_jax import config as config_lib
 from traces_jax import tasks
 from traces_jax.config import Config, ConfigError, presets
@@ -490,13 +489,6 @@ def test_the_nearest_divisor_of_a_huge_number_is_found_or_let_be():
     prime = 2**61 - 1
     assert config_lib._nearest_divisor(prime, 10**12) == 1
     assert config_lib._nearest_divisor(prime, 50) == 1
-
-
-def test_fuzzed_trees_are_refused_in_a_sentence_or_built():
-    """The same with ten thousand of them: benchmarks/fuzz_config.py."""
-    report = fuzz_config.examine(fuzz_config.trees(300, seed=1))
-    assert not [outcome for outcome in report.wrong if outcome.startswith("crashed")]
-    assert min(report.outcomes["built"], report.outcomes["refused"]) > 50
 
 
 # --- Settings without effect ---------------------------------------------------------------------------------------

@@ -113,7 +113,8 @@ def test_saved_episodes_are_those_that_were_played(tmp_path: pathlib.Path, monke
     assert f"saved: {tmp_path / 'run/diagnostics.npz'}" in said
     with np.load(tmp_path / "run/diagnostics.npz") as file:
         found = dict(file)
-    assert found.keys() == {"lanes", "return", "length", "accepted", "cost", "credit", "limit"}
+    assert found.keys() == {"lanes", "return", "length", "accepted", "cost", "credit", "limit", "iteration"}
+    assert found["iteration"] == 0
     assert found["lanes"].tolist() == ["seed=0", "seed=1"]
     assert found["limit"] == 1.5 and found["limit"].shape == ()
     assert found["return"].shape == (2, 5) and found["cost"].shape == found["credit"].shape == (2, 5, 10)

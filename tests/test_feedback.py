@@ -1,5 +1,8 @@
 """Cutting trajectories, labels, picking and keeping, by hand."""
 
+import fractions
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -81,6 +84,14 @@ def test_a_label_holds_while_the_cost_is_within_the_limit():
     np.testing.assert_array_equal(judge(early_end_violates=True), [[1, 0, 0], [1, 1, 0], [1, 1, 1]])
 
 
+def test_accepted_by_hand():
+    """At the limit is within it. An early end is a violation by itself only if it counts as one."""
+    cost, terminated = jnp.array([0.0, 2.0, 2.1, 0.0, 2.1]), jnp.array([0.0, 0.0, 0.0, 1.0, 1.0])
+    judge = lambda violates: labels.accepted(cost, terminated, limit=2.0, early_end_violates=violates)  # noqa: E731
+    assert judge(True).tolist() == [True, True, False, False, False]
+    assert judge(False).tolist() == [True, True, False, True, False]
+
+
 def test_noise_turns_over_its_share_of_labels():
     given = (jax.random.uniform(jax.random.key(0), (200, 50)) < 0.3).astype(jnp.float32)
     noisy = labels.flip(given, jax.random.key(1), 0.1)
@@ -126,6 +137,22 @@ def test_the_best_are_picked():
     np.testing.assert_array_equal(picked.valid, [True, True, True])
     np.testing.assert_array_equal(chosen, [1, 3, 0])
     np.testing.assert_array_equal(picked.origin.environment, [1, 3, 0])
+
+
+@pytest.mark.parametrize(
+    ("share", "parts"),
+    [(0.11, [10]), (0.06, [20]), (0.07, [100]), (0.29, [100]), (0.5, [1]), (0.3, [1]), (0.013, [0, 3, 17]), (1.0, [7])],
+)
+def test_a_share_holds_however_it_is_cut(share, parts):
+    """After every part, and in whole numbers: nothing is owed for more than half a pick."""
+    count, taken = 0, 0
+    for part in (parts * 500)[:500]:
+        new = int(query.newly_due(share, jnp.int32(count), jnp.int32(count + part)))
+        count += part
+        taken += new
+        assert 0 <= new <= math.ceil(fractions.Fraction(str(share)) * part)
+        exact = fractions.Fraction(str(share)) * count
+        assert taken == math.floor(exact + fractions.Fraction(1, 2))
 
 
 @pytest.mark.parametrize("allowed", [-1, 0, 1, 2, 3, 7])

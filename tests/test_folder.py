@@ -7,19 +7,22 @@ import os
 import pathlib
 import shutil
 import signal
-import struct
 import subprocess
 import sys
+import types
 
 import jax
 import numpy as np
 import pytest
 from helpers import assert_same_run, command, make_config, make_folder, wait_for, with_agent
-from tensorboardX.proto import event_pb2
 
-from traces_jax.host import errors, files
+from benchmarks import remains
+from traces_jax.host import cli, errors, files, runtime
+from traces_jax.host.data import arrays, prior
+from traces_jax.host.report import make
 from traces_jax.host.run import best, checkpoint, evaluation, loop, metrics, restore
 from traces_jax.host.run import folder as folder_lib
+from traces_jax.host.show import render
 
 PROBE = {
     "task": "ProbeBudget",
@@ -34,20 +37,8 @@ PROBE = {
 
 
 def events(folder: pathlib.Path) -> list[tuple[int, str, float]]:
-    """Step, name and value of every scalar in TensorBoard's files of a lane, in their order."""
-    found = []
-    for path in sorted(folder.iterdir()):
-        data = path.read_bytes()
-        while data:
-            (size,) = struct.unpack("Q", data[:8])
-            event = event_pb2.Event.FromString(data[12 : 12 + size])
-            data = data[16 + size :]
-            found += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
-    return found
-
-
-def timeless(scalars: list[tuple[int, str, float]]) -> list[tuple[int, str, float]]:
-    return [scalar for scalar in scalars if not scalar[1].startswith("stage/")]
+    """The scalars in TensorBoard's files of a lane, in their order."""
+    return [scalar for path in sorted(folder.iterdir()) for scalar in remains.events(path)]
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +68,30 @@ def test_tensorboard_shows_the_whole_history_of_a_resumed_run(finished, copied):
     assert steps == [40, 80, 120, 160]
     forget(copied, 2)
     assert loop.train(make_config(**PROBE, seeds=2), copied)
-    assert timeless(events(copied / "tensorboard/seed=1")) == timeless(whole)
+    assert events(copied / "tensorboard/seed=1") == whole
 
 
-def test_a_finished_run_stays_as_it_is(copied):
+def test_tensorboard_is_whole_before_the_last_state_is_saved(finished, tmp_path, monkeypatch):
+    """A run that is killed after that save never opens TensorBoard's files again."""
+    seen = []
+
+    def save(self, iteration, state, **notes):
+        if iteration == 4 and self._folder.name == "checkpoints":
+            seen.extend(events(tmp_path / "run/tensorboard/seed=1"))
+        return real(self, iteration, state, **notes)
+
+    real = checkpoint.Checkpoints.save
+    monkeypatch.setattr(checkpoint.Checkpoints, "save", save)
+    assert loop.train(make_config(**PROBE, seeds=2), tmp_path / "run")
+    assert seen == events(finished / "tensorboard/seed=1")
+
+
+def test_a_finished_run_stays_as_it_is(copied, capsys):
     before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file() and path.name != "run.lock"}
     assert loop.train(make_config(**PROBE, seeds=2), copied)
     after = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file() and path.name != "run.lock"}
     assert after == before
+    assert "resuming" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -97,6 +104,7 @@ def test_a_finished_run_stays_as_it_is(copied):
         ("latest", 1, 3, "evaluations/step-4-seed-1-episodes-3"),
         ("2", None, 3, "evaluations/step-2-episodes-3"),
         ("best", None, 3, "evaluations/best-episodes-3"),
+        ("best", 1, 3, "evaluations/best-seed-1-episodes-3"),
     ],
 )
 def test_what_was_evaluated_is_part_of_where_it_is_saved(step, seed, episodes, where, copied):
@@ -149,16 +157,21 @@ def test_a_lane_without_a_best_state_is_left_out(finished, tmp_path):
     kept.close()
     said: list[str] = []
     assert [lane.name for lane in restore.load(folder, "best", None, said.append).built.lanes] == ["seed=1"]
-    assert said == ["seed=0 never kept its constraint and has no best state."]
-    with pytest.raises(errors.UserError, match="no best state of seed 0"):
+    assert said == ["seed=0 kept its constraint at no checkpoint, so it has no best state."]
+    with pytest.raises(errors.UserError, match="--step=best is not possible for seed 0"):
         restore.load(folder, "best", 0, said.append)
 
 
+def test_without_any_best_state_it_says_why(copied):
+    shutil.rmtree(copied / "best")
+    with pytest.raises(errors.UserError, match=r"--step=best is not possible .* no seed kept its constraint"):
+        restore.load(copied, "best", None, pytest.fail)
+
+
 def test_another_chunk_ends_where_it_should(copied, finished):
-    """Iterations 2 and 3 are left; chunks of 3 and of 10 end at multiples of theirs, or at the end."""
-    forget(copied, 2)
-    more = {**PROBE, "run": {**PROBE["run"], "chunk": 2, "checkpoint_every": 2}}
+    """One of four iterations is done; chunks of two would end after the fifth."""
     forget(copied, 1)
+    more = {**PROBE, "run": {**PROBE["run"], "chunk": 2, "checkpoint_every": 2}}
     assert loop.train(make_config(**more, seeds=2), copied)
     assert_same_run(finished, copied)
 
@@ -166,7 +179,7 @@ def test_another_chunk_ends_where_it_should(copied, finished):
 def test_a_finished_run_can_be_given_more_steps(copied, capsys):
     longer = make_config(**{**PROBE, "steps": 240}, seeds=2)
     assert loop.train(longer, copied)
-    assert "goes on to 240 steps; until now it was one of 160" in capsys.readouterr().out
+    assert "the run is extended from 160 to 240 steps; ppo.actor_lr" in capsys.readouterr().out
     assert [row["iteration"] for row in metrics.read(copied / "metrics.jsonl") if row["lane"] == "seed=0"] == [
         *range(6)
     ]
@@ -175,14 +188,15 @@ def test_a_finished_run_can_be_given_more_steps(copied, capsys):
         loop.train(make_config(**PROBE, seeds=2), copied)
 
 
-def test_killed_while_the_folder_is_made(tmp_path):
+@pytest.mark.parametrize("left", [".config.json@host.123.tmp", "config.json.tmp"])
+def test_killed_while_the_folder_is_made(left, tmp_path):
     """Before config.json has its name there is a lock and a temporary file; the same command goes on."""
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "run.lock").touch()
-    (folder / ".config.json@host.123.tmp").write_text("{")
-    assert loop.train(make_config(**{**PROBE, "steps": 40}), folder)
-    assert not (folder / ".config.json@host.123.tmp").exists()
+    (folder / left).write_text("{")
+    make_folder(make_config(**PROBE), folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "run.lock"]
 
 
 @pytest.mark.parametrize(
@@ -276,6 +290,12 @@ def test_a_config_that_is_no_file_gets_one_sentence(tmp_path):
             folder_lib.load_config(tmp_path / name)
 
 
+@pytest.mark.parametrize("content", [b"[]", b"{}", b"[" * 50_000, b"\xff", b'{"iteration": Infinity, "episodes": 1}'])
+def test_a_closing_evaluation_that_is_none_counts_as_none(content, tmp_path):
+    (tmp_path / "evaluation.json").write_bytes(content)
+    assert evaluation.closing(tmp_path) is None
+
+
 @pytest.mark.parametrize("step", ["²", "-1", "four", "", "1e1"])
 def test_a_step_that_is_none_gets_one_sentence(step, finished):
     with pytest.raises(errors.UserError, match="choose latest, best or one of 1, 2, 3, 4"):
@@ -319,12 +339,12 @@ def test_a_lane_that_becomes_non_finite_is_frozen_and_the_others_finish(finished
     monkeypatch.setattr(parallel.Program, "chunk", chunk)
     folder = tmp_path / "run"
     assert loop.train(make_config(**PROBE, seeds=2), folder)
-    assert "seed=1 became non-finite in iteration 2" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "seed=1 became non-finite in iteration 2; it learns nothing from there on" in said
+    assert "note: seed=1 became non-finite in iteration 2; it was evaluated as it was before that" in said
     rows = list(metrics.read(folder / "metrics.jsonl"))
-    quiet = lambda row: {k: v for k, v in row.items() if k != "seconds" and not k.startswith("stage/")}  # noqa: E731
     mine, theirs = (
-        [quiet(row) for row in metrics.read(own / "metrics.jsonl") if row["lane"] == "seed=0"]
-        for own in (folder, finished)
+        [row for row in remains.rows(own / "metrics.jsonl") if row["lane"] == "seed=0"] for own in (folder, finished)
     )
     assert mine == theirs
     assert [row["iteration"] for row in rows if row["lane"] == "seed=1"] == [0, 1]
@@ -343,3 +363,82 @@ def test_a_second_interrupt_ends_at_once(tmp_path, environment):
     child.send_signal(signal.SIGCONT)
     output, _ = child.communicate(timeout=60)
     assert child.returncode == 3 and "stopped at once; the same command goes on" in output
+
+
+@pytest.mark.parametrize("place", ["/proc/x", "file/x"])
+def test_impossible_folders_get_one_sentence(place, tmp_path, capsys):
+    """Permission bits would not do: they do not count for root."""
+    (tmp_path / "file").write_text("mine")
+    path = tmp_path / place
+    with pytest.raises(errors.UserError, match=rf"{place} cannot be written: N\w+ .*\."):
+        loop.train(make_config(**PROBE), path)
+    with pytest.raises(errors.UserError, match=rf"{place} cannot be written: N\w+ .*\."):
+        prior.check_out(path, overwrite=True)
+    with pytest.raises(errors.UserError, match=rf"{place} cannot be written: N\w+ .*\."):
+        make.check_out(path)
+    with pytest.raises(errors.UserError, match="cannot be written"):
+        render.check_video_name(path.with_suffix(".mp4"))
+    with pytest.raises(errors.UserError, match="cannot be written"):
+        arrays.check_out(path.with_suffix(".npz"))
+    assert [child.name for child in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "mine"
+
+
+def test_what_can_be_written_leaves_nothing_of_the_trial(tmp_path):
+    files.check_can_write(tmp_path / "not/there/yet.npz")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (KeyboardInterrupt(), cli.STOPPED, "interrupted; the same command begins again."),
+        (OSError(36, "File name too long", "xx"), cli.BAD_INPUT, "xx cannot be used: File name too long."),
+    ],
+)
+def test_what_ends_a_command_early_is_said_in_one_line(raised, code, said, capsys, monkeypatch):
+    def main() -> int:
+        raise raised
+
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    with pytest.raises(SystemExit) as caught:
+        cli.run(main)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert caught.value.code == code and capsys.readouterr().err.strip() == f"traces_jax.train: {said}"
+
+
+def test_threads_that_still_write_after_a_failed_save_say_nothing(monkeypatch):
+    """What tensorstore's threads raise then is told once already; all else is told as ever."""
+    told: list[types.SimpleNamespace] = []
+    monkeypatch.setattr(sys, "__unraisablehook__", told.append)
+    closed, other = (
+        types.SimpleNamespace(exc_value=RuntimeError(text)) for text in ("Event loop is closed", "another")
+    )
+    runtime._say_ignored(closed)
+    runtime._say_ignored(other)
+    assert told == [other]
+
+
+@pytest.mark.parametrize("swallow", ["suppress", "collect"])
+def test_an_interrupt_that_a_library_swallowed_is_not_lost(swallow, environment):
+    """In an `except` of its own, which takes a second Ctrl-C, or in a callback of the garbage collector."""
+    script = """
+import contextlib, gc, os, signal, sys
+from traces_jax.host import cli, runtime
+
+def suppress():
+    for _ in range(2):
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+def collect():
+    runtime.setup()
+    gc.callbacks.append(lambda phase, info: phase == "stop" and os.kill(os.getpid(), signal.SIGINT))
+    gc.collect()
+
+swallow = globals()[sys.argv[1]]
+sys.argv = ["train.py"]
+cli.run(lambda: swallow() or 0)
+"""
+    child = subprocess.run([sys.executable, "-c", script, swallow], env=environment, capture_output=True, text=True)
+    assert child.returncode == cli.STOPPED
+    assert child.stderr.strip() == "traces_jax.train: interrupted; the same command begins again."

@@ -1,4 +1,4 @@
-"""Arrays in files that were made to break their reader, or broke on the way: one sentence, no more work."""
+"""Files of arrays that were made to break their reader, or broke on the way: one sentence, no more work."""
 
 import io
 import os
@@ -7,9 +7,12 @@ import shutil
 import struct
 import tracemalloc
 import zipfile
+import zlib
 
+import h5py
 import numpy as np
 import pytest
+import test_pretrain as recordings
 
 from traces_jax import replay, score, tasks
 from traces_jax.host import errors
@@ -190,3 +193,147 @@ def test_labels_of_a_store_that_are_one_number(tmp_path):
     np.savez(tmp_path / "store.npz", length=3)
     with pytest.raises(errors.UserError, match=r"store.npz is damaged: inputs must be"):
         prior._rows(tmp_path / "store.npz", tasks.make("ProbeBudget"), 5)
+
+
+# --- HDF5 ----------------------------------------------------------------------------------------------------------
+
+
+def in_other_file(file: h5py.File, how: str) -> None:
+    """Costs that lie in another file, which is there and could be read."""
+    folder, costs = pathlib.Path(file.filename).parent, np.zeros(80, np.float32)
+    (folder / "costs.bin").write_bytes(costs.tobytes())
+    recordings.write(folder / "other.hdf5", {"costs": costs})
+    if how == "link":
+        file["costs"] = h5py.ExternalLink("other.hdf5", "/costs")
+    elif how == "storage":
+        file.create_dataset("costs", (80,), np.float32, external=[(str(folder / "costs.bin"), 0, costs.nbytes)])
+    else:
+        layout = h5py.VirtualLayout((80,), np.float32)
+        layout[:] = h5py.VirtualSource(folder / "other.hdf5", "costs", (80,))
+        file.create_virtual_dataset("costs", layout)
+
+
+def put(name: str, value):
+    """Whatever h5py makes of a value."""
+
+    def make(file: h5py.File) -> None:
+        file[name] = value
+
+    return make
+
+
+def declare(*names: str, **options):
+    """Arrays of 1e12 steps of which nobody has written any."""
+
+    def make(file: h5py.File) -> None:
+        for name in names:
+            width = (1,) if name in ("observations", "actions") else ()
+            chunks = {"chunks": (1000, *width)} if options else {}
+            file.create_dataset(name, (10**12, *width), np.float32, **options | chunks)
+
+    return make
+
+
+def packed_twice(file: h5py.File) -> None:
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_chunk((80,))
+    properties.set_deflate(9)
+    properties.set_deflate(9)
+    h5py.h5d.create(file.id, b"costs", h5py.h5t.NATIVE_FLOAT, h5py.h5s.create_simple((80,)), properties)
+
+
+def packed_too_well(file: h5py.File) -> None:
+    """A chunk of 320 bytes that unpacks to 200 MB."""
+    packer = zlib.compressobj(9)
+    content = b"".join([packer.compress(bytes(1 << 20)) for _ in range(200)] + [packer.flush()])
+    costs = file.create_dataset("costs", (80,), np.float32, chunks=(80,), compression="gzip")
+    costs.id.write_direct_chunk((0,), content)
+
+
+EVERYTHING = ("observations", "actions", "costs", "terminals", "timeouts")
+NOT_HERE = "costs is a link to another place; the array itself must be there."
+ELSEWHERE = "costs has its numbers in other files; they must be in this one."
+NO_ARRAY = "has no array 'costs'; it must hold"
+NO_NUMBERS = "; it must hold real numbers."
+PACKED = "costs is packed in a way that is not known here; gzip or none would be right."
+RECORDINGS = {
+    "external link": (lambda file: in_other_file(file, "link"), NOT_HERE),
+    "external storage": (lambda file: in_other_file(file, "storage"), ELSEWHERE),
+    "virtual": (lambda file: in_other_file(file, "virtual"), ELSEWHERE),
+    "soft link": (put("costs", h5py.SoftLink("/actions")), NOT_HERE),
+    "dangling link": (put("costs", h5py.SoftLink("/nowhere")), NOT_HERE),
+    "looping link": (put("costs", h5py.SoftLink("/costs")), NOT_HERE),
+    "group": (lambda file: file.create_group("costs"), NO_ARRAY),
+    "its own group": (lambda file: put("costs", file["/"])(file), NO_ARRAY),
+    "type": (put("costs", np.dtype(np.float32)), NO_ARRAY),
+    "null": (put("costs", h5py.Empty(np.float32)), "costs is empty; it must hold real numbers."),
+    "one number": (put("costs", 3.0), "costs has shape []; it must be [80] for ProbeBudget."),
+    "compound": (put("costs", np.zeros(80, [("a", "f4"), ("b", "f4")])), NO_NUMBERS),
+    "parts": (lambda file: file.create_dataset("costs", (80,), np.dtype(("f4", (2,)))), NO_NUMBERS),
+    "text": (put("costs", ["free"] * 80), "costs holds object" + NO_NUMBERS),
+    "lists": (lambda file: file.create_dataset("costs", (80,), h5py.vlen_dtype(np.float32)), NO_NUMBERS),
+    "references": (lambda file: file.create_dataset("costs", (80,), h5py.ref_dtype), NO_NUMBERS),
+    "complex": (put("costs", np.zeros(80, complex)), "costs holds complex128" + NO_NUMBERS),
+    "nothing written": (lambda file: file.create_dataset("costs", (80,), np.float32), "declares 80 steps that are not"),
+    "large": (declare(*EVERYTHING), "observations declares 1000000000000 steps that are not all in the file."),
+    "large, in chunks": (declare(*EVERYTHING, chunks=True), "observations declares 1000000000000 steps that are not"),
+    "large, packed": (declare(*EVERYTHING, compression="gzip"), "observations declares 1000000000000 steps that are"),
+    "large chunks": (
+        lambda file: file.create_dataset("costs", (80,), np.float32, chunks=(1 << 26,), maxshape=(None,)),
+        "costs has chunks of 268435456 bytes; at most 134217728 would be right.",
+    ),
+    "unknown packing": (lambda file: file.create_dataset("costs", data=np.zeros(80), compression="lzf"), PACKED),
+    "scaled": (lambda file: file.create_dataset("costs", data=np.zeros(80, int), scaleoffset=0), PACKED),
+    "packed twice": (packed_twice, PACKED),
+    "packed too well": (packed_too_well, "costs is damaged: a chunk unpacks to more than its 320 bytes."),
+    "3e38": (
+        put("observations", np.full((80, 1), 3e38)),
+        "observations[0, 0] is 3e+38; all numbers must be finite and at most 1e+12.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RECORDINGS)
+def test_recordings(case, tmp_path):
+    change, says = RECORDINGS[case]
+    path = tmp_path / "a.hdf5"
+    with h5py.File(path, "w") as file:
+        change(file)
+        for name, values in recordings.record(episodes=8).items():
+            if name not in list(file):
+                file[name] = values
+    with pytest.raises(errors.UserError) as caught, recordings.opened(path, recordings.config_of()):
+        pass
+    sentence = str(caught.value)
+    assert says in sentence and sentence.endswith(".") and "\n" not in sentence and len(sentence) < 300 + len(str(path))
+
+
+def test_recordings_whose_description_is_damaged(tmp_path):
+    """What is in the first kilobyte says where everything is. `make fuzz` changes all bytes."""
+    good = recordings.write(tmp_path / "a.hdf5", recordings.record(episodes=8), chunks=True, compression="gzip")
+    content = good.read_bytes()
+    refused = 0
+    for place in range(0, 1000, 10):
+        changed = bytearray(content)
+        changed[place] ^= 0xA5
+        good.write_bytes(changed)
+        try:
+            with recordings.opened(good, recordings.config_of()) as recording:
+                recording.rows(np.arange(recording.count))
+        except errors.UserError as error:
+            assert "\n" not in str(error) and str(error).endswith(".")
+            refused += 1
+    assert refused > 10
+
+
+def test_a_packed_recording_with_large_chunks_is_read(tmp_path):
+    """Only what unpacks to more than it should is refused, not what is large."""
+    arrays = recordings.record(episodes=5_000)
+    options = {"chunks": True, "compression": "gzip", "shuffle": True, "fletcher32": True}
+    path = recordings.write(tmp_path / "a.hdf5", arrays, **options)
+    with h5py.File(path, "a") as file:
+        del file["observations"]
+        file.create_dataset("observations", data=arrays["observations"], **options | {"chunks": (50_000, 1)})
+        assert file["observations"].id.get_chunk_info(0).size > 150_000
+    with recordings.opened(path, recordings.config_of()) as recording:
+        assert recording.count == 5_000

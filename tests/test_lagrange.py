@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import make_config, train
 
 from traces_jax.solvers import multipliers
 
@@ -62,6 +63,22 @@ def test_an_unknown_measure_changes_nothing(measure):
     for now, before in zip(jax.tree.leaves(same), jax.tree.leaves(state), strict=True):
         np.testing.assert_array_equal(now, before)
     assert trace([30.0, measure, 40.0])[-1] == trace([30.0, 40.0])[-1]
+
+
+def test_an_old_measure_counts_once():
+    """Episodes of ten steps in rollouts of five: one ends in every second iteration, and only then there is news."""
+    _, state, rows = train(
+        make_config(
+            task="ProbeBudget", physics="native", steps=80,
+            environment={"count": 2, "steps": 5, "reset_each_iteration": False}, constraint={"cost_limit": 0.5},
+            lagrange={"initial": 1.0, "lr": RATE}, ppo={"minibatch": 10, "passes": 1},
+            policy={"hidden": (4,)}, critic={"hidden": (4,)},
+        )
+    )  # fmt: skip
+    assert rows["episode/count"][0].tolist() == [0, 2] * 4
+    moved = np.diff(rows["constraint/multiplier"][0], prepend=np.float32(1.0))
+    assert np.all(moved[::2] == 0) and np.all(moved[1::2] > 0)
+    assert int(state.multiplier.optimizer.count[0]) == 4, "moments of Adam stand still as well"
 
 
 @pytest.mark.parametrize(

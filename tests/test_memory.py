@@ -137,7 +137,7 @@ def test_a_run_that_does_not_fit_is_not_built():
 def test_a_store_takes_a_whole_query():
     """Rows that overwrite each other could get the labels of others."""
     changes = {"environment": {"count": 10, "steps": 1000}, "query": {"fraction": 1.0, "batch": 10}}
-    said = r"refit.store=9 is not right: a query labels 10 trajectories at once .*; 10 or more would be right"
+    said = r"refit.store=9 is not right: a query labels up to 10 trajectories at once .*; 10 or more would be right"
     with pytest.raises(errors.UserError, match=said):
         build.build(config_of(**changes, refit={"store": 9}))
     build.build(config_of(**changes, refit={"store": 10}))

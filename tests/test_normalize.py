@@ -34,6 +34,18 @@ def test_apply_by_hand():
     np.testing.assert_allclose(normalize.apply(statistics, jnp.asarray(5.0)), 3 / np.sqrt(8), rtol=1e-6)
 
 
+def test_scale_by_hand():
+    """As above, but the mean stays: zero is zero, and the sum of two is the sum of both."""
+    statistics = normalize.update(normalize.init(()), jnp.asarray([0.0, 4.0]))
+    found = normalize.scale(statistics, jnp.asarray([5.0, 0.0, -1.0]))
+    np.testing.assert_allclose(found, [5 / np.sqrt(8), 0.0, -1 / np.sqrt(8)], rtol=1e-6, atol=1e-7)
+    # Five deviations on either side of the mean are the bounds.
+    np.testing.assert_allclose(
+        normalize.scale(statistics, jnp.asarray([1e6, -1e6])), [2 / np.sqrt(8) + 5, 2 / np.sqrt(8) - 5], rtol=1e-6
+    )
+    assert normalize.scale(normalize.init(()), jnp.asarray(100.0)) == 100.0
+
+
 def test_result_is_clipped_at_five():
     statistics = normalize.update(normalize.init(()), jnp.asarray([-1.0, 1.0]))
     np.testing.assert_array_equal(normalize.apply(statistics, jnp.asarray([1e6, -1e6])), [5.0, -5.0])

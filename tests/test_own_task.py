@@ -52,8 +52,8 @@ from traces_jax import tasks
 class Own(tasks.Task):
     horizon, observation_size, action_size = 10, 1, 1
     def __init__(self, name, *, backend): pass
-    def reset(self, rng): pass
-    def step(self, state, action): pass
+    def reset(self, rng): return tasks.make("ProbeBudget").reset(rng)
+    def step(self, state, action): return state
 """
 
 
@@ -75,8 +75,13 @@ RIGHT = "it must be __init__(self, name, *, backend, **settings)."
         (WHOLE.replace("backend): pass", "backend): raise ValueError('ab\\n' * 999)"), " ab ab ab ...", 5),
         (WHOLE.replace("horizon, ", "_, "), "AttributeError: 'Own' object has no attribute 'horizon'.", None),
         (WHOLE.replace("10, 1, 1", "0, 1, 1"), "has horizon=0; it must be a whole number above 0.", None),
+        (WHOLE.replace("return tasks", "rng + nothing #"), "NameError: name 'nothing' is not defined", 6),
+        (WHOLE.replace("return state", "return 1 / 0"), "is not right: ZeroDivisionError: division by zero", 7),
+        (WHOLE.replace("return state", "return None"), "State with obs of shape (1,), the task's observation_size.",
+         None),
+        (WHOLE.replace("10, 1, 1", "10, 2, 1"), "State with obs of shape (2,), the task's observation_size.", None),
     ],
-    ids=range(12),
+    ids=range(16),
 )  # fmt: skip
 def test_tasks_that_are_not_right(source, says, line, tmp_path, monkeypatch, request):
     """One sentence, and the line of the user's own file where there is one."""
@@ -87,6 +92,12 @@ def test_tasks_that_are_not_right(source, says, line, tmp_path, monkeypatch, req
         tasks.make(f"{path.stem}:Own")
     assert str(caught.value).endswith(f"{says} ({path}, line {line})." if line else says)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
+
+
+def test_a_task_that_is_right_is_made(tmp_path, monkeypatch):
+    (tmp_path / "own_task_right.py").write_text(WHOLE)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert tasks.make("own_task_right:Own").horizon == 10
 
 
 @pytest.mark.parametrize("name", ["SafetyAnt:", ":Puck", "examples/puck.py:Puck", "a b:C"])

@@ -244,12 +244,9 @@ def test_files_of_pytorch_that_do_not_fit_leave_no_run(case, tmp_path):
     refused(tmp_path, config_of(estimator={"init": str(tmp_path / "a.pt"), **settings}), says)
 
 
-def damage_json(folder):
-    (folder / "estimator.json").write_text("{")
-
-
-def forget_config(folder):
-    (folder / "estimator.json").write_text('{"kind": "traces"}')
+def describe(content):
+    """Puts something else in the place of the description."""
+    return lambda folder: (folder / "estimator.json").write_bytes(content)
 
 
 def cut(folder):
@@ -272,8 +269,12 @@ def shorten(folder):
 
 
 DAMAGES = {
-    damage_json: "estimator.json is damaged: it does not say what the estimator was fitted with",
-    forget_config: "estimator.json is damaged",
+    describe(b'{"kind": "traces"}'): "estimator.json is damaged: it does not say what the estimator was fitted with",
+    describe(b"[1]"): "estimator.json is damaged: it does not say what the estimator was fitted with",
+    describe(b"{"): "estimator.json is damaged: Expecting",
+    describe(b"\xff"): "estimator.json is damaged: 'utf-8' codec",
+    describe(b"[" * 50_000): "estimator.json is damaged: maximum recursion depth",
+    describe(b"9" * 5000): "estimator.json is damaged: Exceeds the limit",
     cut: "estimator.npz is not a whole zip archive; pretrain again",
     poison: "estimator.npz is damaged: fitted.params.mean_head.bias holds numbers that are not finite",
     shorten: r"store.npz is damaged: labels must be float32 \[9, 5\]",

@@ -255,15 +255,15 @@ def insert_line(content):
     return insert
 
 
+def replace_arrays(path, arrays):
+    with np.load(path) as file:
+        given = dict(file)
+    np.savez(path, **{**given, **{name: np.asarray(values) for name, values in arrays.items()}})
+
+
 def evaluated(**arrays):
     """Changes arrays of the evaluation."""
-
-    def change(folder):
-        with np.load(folder / "evaluation.npz") as file:
-            given = dict(file)
-        np.savez(folder / "evaluation.npz", **{**given, **{name: np.asarray(arrays[name]) for name in arrays}})
-
-    return change
+    return lambda folder: replace_arrays(folder / "evaluation.npz", arrays)
 
 
 def write(name, content):
@@ -294,11 +294,21 @@ def change_config(**changes):
     return change
 
 
+def diagnosed(**arrays):
+    """Saved credits, with other arrays."""
+
+    def change(folder):
+        write_diagnostics(folder, ["seed=0"])
+        replace_arrays(folder / "diagnostics.npz", arrays)
+
+    return change
+
+
 def odd_diagnostics(folder):
     write_diagnostics(folder, ["seed=0"])
     with np.load(folder / "diagnostics.npz") as file:
-        given = dict(file)
-    np.savez(folder / "diagnostics.npz", **{**given, "credit": given["credit"][:, :, 1:]})
+        credit = file["credit"]
+    replace_arrays(folder / "diagnostics.npz", {"credit": credit[:, :, 1:]})
 
 
 @pytest.mark.parametrize(
@@ -346,6 +356,8 @@ def odd_diagnostics(folder):
         (other_shape, 2, "evaluation.npz holds arrays of other shapes than [lanes, episodes], so not in the tables"),
         (odd_lane, 0, "not shown, lane 'nonsense' is not of the form seed=0 field=value"),
         (write("diagnostics.npz", b"x"), 2, "diagnostics.npz cannot be read, so no pictures of credits"),
+        (diagnosed(iteration=1), 2, "credits are of the state after 1 iterations, though there are rows of 2"),
+        (diagnosed(iteration=0.5), 2, "diagnostics.npz holds iterations that are no whole numbers, so no pictures"),
         (odd_diagnostics, 2, "diagnostics.npz holds arrays of other shapes than [lanes, episodes, steps]"),
     ],
 )  # fmt: skip
@@ -376,10 +388,11 @@ def test_other_evaluations_are_no_results(tmp_path):
     for name in ("best-episodes-5", "step-1-episodes-9", "step-1-seed-0-episodes-9", "step-2-episodes-3"):
         shutil.copy(folder / "evaluation.npz", folder / f"evaluations/{name}.npz")
         (folder / f"evaluations/{name}.json").write_text("{}")
+    (folder / "evaluations/best-episodes-5-diagnostics.npz").touch()
     ((group,),), notes = read_all(folder)
     assert group.scores("return").tolist() == [1]
     names = "best-episodes-5, step-1-episodes-9, step-1-seed-0-episodes-9"
-    assert notes == [f"run: the tables leave out other evaluations: {names} and 1 more."]
+    assert notes == [f"run: other evaluations are not shown: {names} and 1 more."]
 
 
 def test_a_lane_that_became_non_finite_counts_and_has_a_curve_as_long_as_it_went(tmp_path):
@@ -435,6 +448,8 @@ def test_credits_by_hand():
     assert [example.crossing for example in found.examples] == [None, 3, 2]
     assert len(found.examples[0].cost) == 3
     np.testing.assert_array_equal(found.examples[1].cost, [0, 1, 2, 3, 3])
+    # One that ended early and cost little may be the cheapest that is not accepted.
+    assert credits.chosen(np.asarray([3, 1, 5, 0]), np.asarray([0.0, 0.0, 0.0, 1.0])) == [3, 1, 0]
 
 
 def test_windows_around_the_crossing_by_hand():
@@ -721,6 +736,13 @@ def test_the_command_line_takes_folders_before_and_after_flags(tmp_path, environ
     assert result.returncode == 2 and not (tmp_path / "report").exists()
     assert len(result.stderr.strip().splitlines()) == 1
     assert "traces_jax.report: there is no run to report on" in result.stderr and "nor in 1 others" in result.stderr
+
+
+def test_libraries_say_nothing_to_a_user(environment):
+    """Orbax logs each damaged file as an error, with what is in it."""
+    code = "from absl import logging; from traces_jax.host import cli; cli.run(lambda: logging.error('inside') or 0)"
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
 def test_other_commands_take_no_arguments(monkeypatch, capsys):

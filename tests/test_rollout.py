@@ -141,7 +141,8 @@ def test_an_environment_keeps_its_stream_wherever_it_runs():
 def test_a_learner_cannot_see_the_cost():
     """Costs reach a learner through labels or an explicit choice, never by riding along."""
     assert [field.name for field in dataclasses.fields(rollout.Transitions)] == [
-        "observation", "summary", "next_summary", "carried", "next_carried", "action", "reward", "next_observation", "terminated", "truncated",
+        "observation", "summary", "next_summary", "carried", "next_carried",
+        "action", "reward", "next_observation", "terminated", "truncated",
     ]  # fmt: skip
 
 

@@ -84,8 +84,14 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
     said: list[str] = []
     assert restore.load(tmp_path / "hurt", "latest", None, said.append).iterations[0] < config.iterations
     assert "passed over" in said[0] and newest.exists(), "whoever only reads moves nothing"
+    # The run is said to have begun on a machine with another number of cores.
+    about = tmp_path / "hurt/run.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), "devices": 5}))
+    assert "devices and goes on" not in capsys.readouterr().out
     assert loop.train(config, tmp_path / "hurt")
-    assert "damaged" in capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "damaged" in printed
+    assert f"the run began with 5 devices and goes on with {jax.device_count()}: the last digits may differ" in printed
     assert_same_run(tmp_path / "run", tmp_path / "hurt")
 
 
@@ -185,6 +191,7 @@ def test_load_one_seed_and_one_step(tmp_path):
         (["--config.environment.steps=500"], "no episode of 1000 steps would ever end"),
         (["--config.labels.limit=50"], "it is called 'constraint.cost_limit' now."),
         (["--config.steps=1e5", "--config.run.chunk=7"], "run.chunk=7 does not divide the 5 iterations of the run"),
+        (["--config.estimator.decoder=()"], "estimator.decoder=() is not right: it must be a tuple of one or more"),
         (["--config.refit.store=1e9"], "refit.store=1000000000 is not right: the run would need about"),
         (["--sedes=3"], "sedes"),
         (["--seeds=3"], "--seeds is not a flag; did you mean --config.seeds?"),

@@ -15,8 +15,8 @@ from traces_jax import sources, tasks
 from traces_jax.config import RefitConfig
 from traces_jax.core import episodes, optimize
 from traces_jax.estimator import credit, network, refit
-from traces_jax.feedback import trajectories
-from traces_jax.host.run import build
+from traces_jax.feedback import query, trajectories
+from traces_jax.host.run import build, evaluation
 from traces_jax.sources.labelled import Schedule
 
 PROBE = {
@@ -84,6 +84,99 @@ def test_a_budget_is_never_exceeded():
     assert int(jnp.sum(state.source.store.rows.valid)) == 6
 
 
+def labels_of_the_store(store):
+    """What the labeler must have said of stored episodes of ProbeBudget, which cost as much as is done."""
+    total = np.cumsum(np.clip(store.rows.inputs[..., 1], 0.0, 1.0), axis=-1)
+    return total[..., [1, 3, 5, 7, 9]] <= 3.0
+
+
+def test_the_share_of_labels_holds_over_a_run():
+    """0.11 of 10 is one label, and now and then two: there is room for two, and what is not due stays unlabelled."""
+    config = probe(
+        steps=800, environment={"count": 10, "steps": 10}, query={"fraction": 0.11, "batch": 1},
+        refit={"passes": 1, "steps": 1},
+    )  # fmt: skip
+    built, state, rows = train(config)
+    assert built.program.learner.source.schedule(config) == Schedule(places=10, period=1, picks=2)
+    np.testing.assert_array_equal(rows["labels/trajectories"][0], [1, 2, 3, 4, 6, 7, 8, 9])
+    np.testing.assert_array_equal(rows["labels/queries"], 5 * rows["labels/trajectories"])
+    kept = jax.tree.map(lambda leaf: np.asarray(leaf)[0], state.source.store.rows)
+    assert kept.valid.sum() == 9
+    # What the labeler must have said: an episode costs as much as is done, and 3 are allowed.
+    total = np.cumsum(np.clip(kept.inputs[..., 1], 0.0, 1.0), axis=-1)[:, [1, 3, 5, 7, 9]]
+    np.testing.assert_array_equal(kept.labels[kept.valid], total[kept.valid] <= 3.0)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "count", "batch", "expected"),
+    [
+        (0.11, 10, 1, Schedule(places=10, period=1, picks=2)),
+        (0.06, 20, 1, Schedule(places=20, period=1, picks=2)),
+        (0.07, 100, 1, Schedule(places=100, period=1, picks=7)),
+        (0.06, 20, 5, Schedule(places=20, period=5, picks=6)),
+        (0.01, 10, 1, Schedule(places=10, period=10, picks=1)),
+    ],
+)
+def test_the_places_of_a_query_hold_all_that_falls_due(fraction, count, batch, expected):
+    config = probe(
+        steps=10 * count, environment={"count": count, "steps": 10}, query={"fraction": fraction, "batch": batch}
+    )
+    assert sources.Traces(tasks.make("ProbeBudget")).schedule(config) == expected
+    seen = expected.places * expected.period * jnp.arange(1001)
+    due = query.newly_due(fraction, seen[:-1], seen[1:])
+    assert due.max() <= expected.picks and due.sum() == round(fraction * int(seen[-1]))
+
+
+def test_the_share_of_labels_holds_where_episodes_end_early():
+    """How many there will be is not known beforehand."""
+    config = probe(task="test_diagnostics:Stumble", query={"fraction": 0.3, "batch": 1}, steps=800)
+    built, state, rows = train(config)
+    schedule = built.program.learner.source.schedule(config)
+    assert schedule == Schedule(places=16, period=1, picks=5)
+    kept = np.cumsum(rows["episode/count"][0] - rows["pool/dropped"][0])
+    assert kept[-1] > 8 * len(kept), "some must end early"
+    np.testing.assert_array_equal(state.source.seen, kept[-1:])
+    np.testing.assert_array_equal(rows["labels/trajectories"][0], np.floor(0.3 * kept + 0.5))
+
+
+def test_single_picks_keep_the_random_share():
+    """Two of five, one at a time: rounded for itself, each pick would be none at random."""
+    source = sources.Traces(tasks.make("ProbeBudget"))
+    for rule, share, expected in (("cv", 0.4, 400), ("cv", 0.0, 0), ("random", 0.4, 1000)):
+        config = probe(query={"rule": rule, "random_share": share})
+        counts = jnp.arange(1000)
+        random = source._random_picks(config, counts, counts + 1)
+        assert random.min() >= 0 and random.max() <= 1
+        assert int(random.sum()) == expected
+        np.testing.assert_array_less(np.abs(np.cumsum(random) - expected / 1000 * np.arange(1, 1001)), 0.501)
+
+
+def test_what_is_certain_enough_is_not_asked_for(default_run):
+    """A bound in the upper tenth leaves two of the first sixteen, a huge one none; then nothing is fitted."""
+    _, _, free = default_run
+    bound = float(free["query/cv_pool_90"][0, 1])
+    built, state, rows = train(probe(sweep=f"query.min_cv={bound},1e9"))
+    assert np.all(rows["finite"] == 1)
+    assert rows["labels/trajectories"][0, 1] == 2 < free["labels/trajectories"][0, 1]
+    assert rows["query/cv_picked"][0, 1] >= bound > free["query/cv_picked"][0, 1]
+    assert rows["refit/passes"][0, 1] > 0
+    assert np.all(rows["labels/trajectories"][1] == 0) and np.all(np.nan_to_num(rows["refit/passes"][1]) == 0)
+    assert not np.any(state.source.store.rows.valid[1])
+    start = built.program.init()
+    for now, before in zip(jax.tree.leaves(state.source.fitted), jax.tree.leaves(start.source.fitted), strict=True):
+        np.testing.assert_array_equal(now[1], before[1])
+
+
+@pytest.mark.parametrize(("early_end", "accepted"), [("violating", 0.0), ("by_cost", 1.0)])
+def test_an_evaluation_accepts_what_the_labeler_does(early_end, accepted):
+    """Episodes that end for good and cost nothing."""
+    built = build.build(probe(task="ProbeDiscount", method={"source": "oracle"}, labels={"early_end": early_end}))
+    result = evaluation.episodes(built, built.program.init(), 3)
+    assert np.all(result["accepted"] == accepted) and np.all(result["cost"] == 0)
+    summary = evaluation.summarize(result, ["seed=0"], [""])
+    assert summary["lanes"][0]["accepted"] == summary["settings"][0]["accepted"]["mean"] == accepted
+
+
 def test_the_policy_reads_what_the_estimator_remembers():
     """The summaries of the rollout are those of the estimator run over it."""
     config = probe()
@@ -146,7 +239,21 @@ def test_the_estimator_is_right_where_the_labeler_agrees(early_end, right):
     config = probe(task="ProbeDiscount", labels={"early_end": early_end}, refit={"lr": 1.0})
     _, _, _, row = first_learning(config, 1)
     assert row["estimate/accepted"] == 1.0
-    assert row["estimate/right"] == right
+    assert row["estimate/right"] == row["episode/accepted"] == right
+    assert row["episode/cost"] == 0.0
+
+
+def test_costs_may_be_means_without_clamp():
+    """Seen in the probability that the summed costs of an episode stand for."""
+    config = probe(estimator={"cost": "mean", "clamp": -0.5, "initial_probability": 0.01})
+    state, transitions, _, row = first_learning(config, 0)
+    inputs = jnp.concatenate([transitions.observation, transitions.action], axis=-1)
+    prepared = sources.Traces(tasks.make("ProbeBudget")).prepare(config, state.normalizers.observation, inputs)
+    mu, sigma = network.decode(state.source.fitted.params, transitions.summary, transitions.next_summary, prepared)
+    # Two episodes of ten steps in each of four environments.
+    whole = lambda cost: jnp.exp(-cost.reshape(2, 10, 4).sum(axis=1)).mean()  # noqa: E731
+    np.testing.assert_allclose(row["window/probability"], whole(credit.lognormal_mean(mu, sigma)), rtol=1e-5)
+    assert abs(whole(credit.clamped_mean(mu, sigma, clamp=-0.5)) - row["window/probability"]) > 1e-3
 
 
 def test_dead_units_are_those_of_the_estimator_whose_summaries_they_read():

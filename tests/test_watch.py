@@ -329,6 +329,7 @@ def test_a_lane_that_ended_early_does_not_keep_a_run_from_being_complete(tmp_pat
         file.writelines(line(config, i, lane) for i in range(4, 10) for lane in range(3))
     assert not seen.look(), "the last lane's rows may be on their way"
     assert seen.look()
+    assert "1 of 4 lanes non-finite complete" in " ".join(printed(seen)[:2])
 
 
 # --- The command line ----------------------------------------------------------------------------------------------

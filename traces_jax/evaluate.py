@@ -6,8 +6,8 @@ estimator judges them, and saves them step by step:
 
   diagnostics.npz  lanes [S]; return, length, accepted [S, N], the last 1 or 0 as the labeler says of the whole; cost,
                    credit [S, N, T], the true cost and the mean clamped credit of each step, not a number after the
-                   end; limit [], the summed cost up to which an episode is accepted ([S] if lanes differ in it). A run
-                   with the true cost has no credit
+                   end; limit [], the summed cost up to which an episode is accepted ([S] if lanes differ in it);
+                   iteration [], finished iterations of the state. A run with the true cost has no credit
 """
 
 import pathlib
@@ -15,7 +15,7 @@ import sys
 
 from absl import flags
 
-from traces_jax.host import cli, errors, runtime
+from traces_jax.host import cli, errors, files, runtime
 
 _RUN = flags.DEFINE_string("run", None, "Run folder.")
 _EPISODES = flags.DEFINE_integer("episodes", 100, "Episodes of each seed.")
@@ -45,11 +45,12 @@ def main() -> int:
         render.check_video_name(video)
     loaded = restore.load(folder, _STEP.value, _SEED.value, lambda text: print(text, file=sys.stderr))
     place = evaluation.place(folder, _STEP.value, _SEED.value, loaded.iterations, _EPISODES.value, newest=loaded.newest)
+    files.check_can_write(place)
     evaluation.evaluate(loaded.built, loaded.state, place, iterations=loaded.iterations, count=_EPISODES.value)
     print(f"saved: {place}.json")
     if _DIAGNOSTICS.value:
         diagnosed = diagnostics.place(place)
-        diagnostics.diagnose(loaded.built, loaded.state, diagnosed, count=_EPISODES.value)
+        diagnostics.diagnose(loaded.built, loaded.state, diagnosed, iterations=loaded.iterations, count=_EPISODES.value)
         print(f"saved: {diagnosed}")
     if video:
         task = loaded.built.task

@@ -3,7 +3,7 @@
 Fits the estimator to recorded trajectories, whose costs it uses for labels alone, until it judges most of some that are
 kept aside right; then says how well it judges others, which it knows nothing of. FILE.hdf5 is in DSRL's layout: flat
 arrays observations [N, O], actions [N, A], costs [N], terminals [N], timeouts [N]; an episode ends where one of the
-last two is true. It may be larger than the memory.
+last two is true. It may be packed with gzip, and be larger than the memory.
 
 A run starts from the result with --config.estimator.init=estimators/ant. Pretraining itself may begin with another
 estimator, named in the same way; with --config.pretrain.steps=0 it only says how well that one judges, and --out is

@@ -17,6 +17,11 @@ def due(share: float, count: jax.Array) -> jax.Array:
     return jnp.floor(share * count + 0.5).astype(jnp.int32)
 
 
+def newly_due(share: float, before: jax.Array, after: jax.Array) -> jax.Array:
+    """By how much `due` rises while the count goes from before [] to after [], []."""
+    return due(share, after) - due(share, before)
+
+
 def mixed(uncertainty: jax.Array, chance: jax.Array, certain: jax.Array | int) -> jax.Array:
     """Scores [N] by which `pick` takes the `certain` most uncertain first, then others in random order.
 

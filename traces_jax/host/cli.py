@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -18,11 +19,12 @@ def run(main: Callable[..., int], *, takes_arguments: bool = False) -> None:
 
     takes_arguments: whether main is given a list of what is not a flag; else nothing may be.
     """
-    # Libraries log their own affairs as warnings; what matters to a user is printed by us.
-    logging.set_verbosity(logging.ERROR)
+    # Libraries log their own affairs, orbax every damaged file several times; what matters to a user is printed by us.
+    logging.set_verbosity(logging.FATAL)
     if {"--help", "-h"} & set(sys.argv[1:]):
         print(sys.modules["__main__"].__doc__, flags.FLAGS.main_module_help(), sep="\n")
         sys.exit(OK)
+    before = signal.signal(signal.SIGINT, _interrupt())
     try:
         rest = _parse(sys.argv)
         if rest and not takes_arguments:
@@ -31,12 +33,45 @@ def run(main: Callable[..., int], *, takes_arguments: bool = False) -> None:
     except errors.USER_ERRORS as error:
         print(f"{_program()}: {error}", file=sys.stderr)
         code = BAD_INPUT
+    except KeyboardInterrupt:
+        print(_interrupted(), file=sys.stderr)
+        code = STOPPED
     except BrokenPipeError:
         # The reader of our output left (for instance `head`); nothing is wrong with the work.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = OK
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # A name that the system does not take, a folder one may not look into.
+        print(f"{_program()}: {error.filename} cannot be used: {error.strerror}.", file=sys.stderr)
+        code = BAD_INPUT
     sys.stdout.flush()
+    # Whoever presses Ctrl-C while Python ends wants no more words.
+    signal.signal(signal.SIGINT, before if code != STOPPED else signal.SIG_DFL)
     sys.exit(code)
+
+
+def _interrupt() -> Callable[[int, object], None]:
+    """What Ctrl-C does until a command knows better: it raises, and at the second time ends the process.
+
+    Libraries may swallow the first one.
+    """
+    received: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        del frame
+        if received:
+            os.write(2, f"{_interrupted()}\n".encode())
+            os._exit(STOPPED)
+        received.append(number)
+        raise KeyboardInterrupt
+
+    return note
+
+
+def _interrupted() -> str:
+    return f"\n{_program()}: interrupted; the same command begins again."
 
 
 def _parse(argv: Sequence[str]) -> list[str]:

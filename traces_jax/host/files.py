@@ -1,17 +1,21 @@
 """Files and folders that appear only when they are complete. What cannot be written is said in one sentence."""
 
 import contextlib
+import json
 import os
 import pathlib
 import re
 import shutil
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from traces_jax.host import errors
 
+# Bytes of a JSON file that is read; ours have a few thousand.
+_LARGEST = 1 << 24
 # The temporary names: what it becomes, the computer, the process.
 _TEMPORARY = re.compile(r"\..*@(?P<host>.*)\.(?P<process>\d+)\.tmp")
 
@@ -23,6 +27,18 @@ def writing(path: pathlib.Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise errors.WriteError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+def check_can_write(path: pathlib.Path) -> None:
+    """Refuses a place where nothing can be made, before any work is done for it.
+
+    Tried, not asked: what the system says of rights is not the whole truth, least of all to root.
+    """
+    with writing(path):
+        there = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
+        tried = there / temporary_path(path).name
+        tried.mkdir(exist_ok=True)
+        tried.rmdir()
 
 
 @contextlib.contextmanager
@@ -103,6 +119,19 @@ def write_text(path: pathlib.Path, text: str) -> None:
     """A text file."""
     with beside(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def read_json(path: pathlib.Path) -> Any:
+    """What a JSON file holds."""
+    try:
+        # Opening a pipe would wait for somebody to write into it.
+        if not path.is_file() or path.stat().st_size > _LARGEST:
+            raise errors.UserError(f"{path} is damaged: it is no file of at most {_LARGEST >> 20} MB.")
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise errors.UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:
+        raise errors.UserError(f"{path} is damaged: {' '.join(str(error).split())[:160]}.") from None
 
 
 def write_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:

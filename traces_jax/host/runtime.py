@@ -1,8 +1,10 @@
 """Process-wide set-up, in one function that only command lines call. Importing the package changes nothing."""
 
+import logging
 import os
 import pathlib
 import platform
+import signal
 import sys
 from importlib import metadata
 
@@ -28,7 +30,8 @@ def setup() -> None:
     """Prepares JAX. Must run before the first array is made.
 
     On a CPU every core becomes a device, so that lanes run side by side; matrix products keep full precision on
-    accelerators that would round them; compiled programs are kept between runs.
+    accelerators that would round them; compiled programs are kept between runs. Libraries do not print what they also
+    raise.
     """
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(_cache_root() / "xla"))
     jax.config.update("jax_compilation_cache_dir", cache)
@@ -38,11 +41,27 @@ def setup() -> None:
     jax.config.update("jax_num_cpu_devices", core_count())
     # MuJoCo would log diverging simulations to a file in the working folder; we count them in the metrics.
     mujoco.set_mju_user_warning(lambda text: None)
+    sys.unraisablehook = _say_ignored
+    # Only checkpoints are written that way. It would log every further write that fails once the first has been told.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
 def core_count() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _say_ignored(found: "sys.UnraisableHookArgs") -> None:
+    """What Python does with an error that nobody can catch, but for two kinds.
+
+    When one write of a checkpoint fails, the event loop that waits for all of them ends and the failure is told. Writes
+    that end later find it closed, and tensorstore's threads would print a traceback for each of hundreds. Ctrl-C in the
+    middle of JAX's part of a garbage collection would be lost; here it counts again.
+    """
+    if isinstance(found.exc_value, KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    elif not (isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == "Event loop is closed"):
+        sys.__unraisablehook__(found)
 
 
 def describe() -> dict[str, object]:

@@ -139,7 +139,7 @@ class Labelled(Source):
         if config.refit.store < picks:
             # They go into the store together and must not overwrite each other there.
             raise ConfigError(
-                f"refit.store={config.refit.store} is not right: a query labels {picks} trajectories at once "
+                f"refit.store={config.refit.store} is not right: a query labels up to {picks} trajectories at once "
                 f"(query.batch={config.query.batch}, query.fraction={config.query.fraction}), which must fit in; "
                 f"{picks} or more would be right."
             )
@@ -303,7 +303,7 @@ class Labelled(Source):
         every query it is within half a pick of what was asked for.
         """
         share = 1.0 if config.query.rule == "random" else config.query.random_share
-        return query.due(share, due) - query.due(share, before)
+        return query.newly_due(share, before, due)
 
 
 def _accepted(rows: Trajectories) -> jax.Array:

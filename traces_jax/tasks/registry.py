@@ -12,6 +12,9 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 
+import jax
+import jax.numpy as jnp
+
 from traces_jax.tasks import base, circle, probe, run_ant, run_ball, run_car, run_drone, velocity
 
 _TASKS: dict[str, Callable[..., base.Task]] = {
@@ -81,7 +84,22 @@ def _make_own(name: str, **settings) -> base.Task:
             value = getattr(task, size)
         if not isinstance(value, numbers.Integral) or value < 1:
             raise TaskError(f"task {name!r} has {size}={value!r}; it must be a whole number above 0.")
+    _check_step(name, task)
     return task
+
+
+def _check_step(name: str, task: base.Task) -> None:
+    """Traces a reset and a step without running them. Errors and wrong shapes are found before a run begins."""
+    with _users_code(f"reset of task {name!r} is not right"):
+        state = jax.eval_shape(lambda: task.reset(jax.random.key(0)))
+    with _users_code(f"step of task {name!r} is not right"):
+        after = jax.eval_shape(lambda state: task.step(state, jnp.zeros(task.action_size)), state)
+    for call, found in (("reset", state), ("step", after)):
+        if not isinstance(found, base.State) or getattr(found.obs, "shape", None) != (task.observation_size,):
+            raise TaskError(
+                f"{call} of task {name!r} is not right: it must return a State with obs of shape "
+                f"({task.observation_size},), the task's observation_size."
+            )
 
 
 def _load(name: str) -> type[base.Task]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 # Room for some ten thousand members.
 _DIRECTORY_BYTES = 1 << 20
 # Deflate packs at most this many bytes into one.
-_DENSEST = 1032
+DENSEST = 1032
 _PIECE = 1 << 20
 _SENSIBLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # What Python's reader of archives raises for broken content; no list of its own is complete.
@@ -113,5 +113,5 @@ def _check(name: str, info: zipfile.ZipInfo, size: int) -> None:
         raise ArchiveError(f"is encrypted: {short(name)} cannot be read")
     if info.compress_type not in _SENSIBLE:
         raise ArchiveError(f"packs {short(name)} in a way that is not known here; deflate or none would be right")
-    if info.compress_size > size or info.file_size > _DENSEST * info.compress_size:
+    if info.compress_size > size or info.file_size > DENSEST * info.compress_size:
         raise ArchiveError(f"is damaged: {short(name)} declares {info.file_size} bytes and has fewer")

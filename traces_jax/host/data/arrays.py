@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from absl import flags
 
-from traces_jax.host import errors
+from traces_jax.host import errors, files
 from traces_jax.host.data import archives
 
 # What the arrays of a packed file may unpack to. Those of others are as large as the file, whatever that is.
@@ -41,6 +41,7 @@ def check_out(path: pathlib.Path) -> None:
     if path.is_dir() or not path.parent.is_dir():
         problem = "it is a folder" if path.is_dir() else f"folder {str(path.parent)!r} does not exist"
         raise errors.UserError(f"--out={path} cannot be written: {problem}.")
+    files.check_can_write(path)
 
 
 def exists(path: pathlib.Path) -> errors.UserError:
@@ -102,7 +103,7 @@ def numbers(path: pathlib.Path, name: str, array: np.ndarray, first: int = 0, la
     if wrong.size:
         place = ", ".join(str(index) for index in (first + wrong[0][0], *wrong[0][1:]))
         right = "finite" if math.isinf(largest) else f"finite and at most {largest:g}"
-        raise errors.UserError(f"{path}: {name}[{place}] is {array[tuple(wrong[0])]}; all numbers must be {right}.")
+        raise errors.UserError(f"{path}: {name}[{place}] is {array[tuple(wrong[0])]:g}; all numbers must be {right}.")
     return array
 
 

@@ -29,7 +29,7 @@ from traces_jax.host.run import evaluation, progress
 
 # Episodes that are played for each one that is kept.
 _PLAYED = 3
-# Between the ranges of summed cost, as multiples of constraint.cost_limit; two are acceptable.
+# Between the ranges of summed cost, as multiples of constraint.cost_limit; two are within it.
 _EDGES = np.asarray([0.2, 1.0, 2.0, 4.0])
 # No episode costs that much, and its square is still a float32.
 _NO_LIMIT = 1e9

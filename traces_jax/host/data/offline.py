@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import math
 import pathlib
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 
 import h5py
@@ -24,7 +25,7 @@ from traces_jax.feedback import labels as labels_lib
 from traces_jax.feedback import trajectories
 from traces_jax.feedback.trajectories import Trajectories
 from traces_jax.host import errors
-from traces_jax.host.data import arrays
+from traces_jax.host.data import archives, arrays
 from traces_jax.tasks import Task
 
 _NEEDED = ("observations", "actions", "costs", "terminals", "timeouts")
@@ -32,10 +33,24 @@ _NEEDED = ("observations", "actions", "costs", "terminals", "timeouts")
 _PIECE = 1 << 14
 # A chunk is read whole. Larger ones would be of no use to anybody who reads pieces.
 _CHUNK_BYTES = 1 << 27
+# Ways in which chunks may be changed before they are stored. Others may ask for any memory.
+_FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
+# A chunk may have a checksum besides, and packing may make it longer by a little.
+_MORE = 1 << 18
 # The sum of the squares of all steps must be a number of float32.
 _LARGEST = 1e12
 # What h5py raises for broken content.
-_BROKEN = (OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, OverflowError, MemoryError)
+_BROKEN = (
+    OSError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
+    zlib.error,
+)
 
 Data = Mapping[str, h5py.Dataset]
 
@@ -159,11 +174,35 @@ def _check_stored(path: pathlib.Path, name: str, dataset: h5py.Dataset) -> None:
         size = math.prod(dataset.chunks) * dataset.dtype.itemsize
         if size > _CHUNK_BYTES:
             raise errors.UserError(f"{path}: {name} has chunks of {size} bytes; at most {_CHUNK_BYTES} would be right.")
+        densest = archives.DENSEST if _check_packing(path, name, dataset, size) else 1
         count = math.prod(-(-all_ // one) for all_, one in zip(dataset.shape, dataset.chunks, strict=True))
-        # The place of a chunk takes eight bytes at least. Chunks are counted only if they can be there.
-        stored = 8 * count <= available and count <= dataset.id.get_num_chunks()
+        stored = needed <= densest * available and count <= dataset.id.get_num_chunks()
     if needed and not stored:
         raise errors.UserError(f"{path}: {name} declares {dataset.shape[0]} steps that are not all in the file.")
+
+
+def _check_packing(path: pathlib.Path, name: str, dataset: h5py.Dataset, size: int) -> bool:
+    """Whether chunks are packed. HDF5 unpacks all that is in one, whatever its size in bytes should be."""
+    properties = dataset.id.get_create_plist()
+    filters = [properties.get_filter(index)[0] for index in range(properties.get_nfilters())]
+    if not set(filters) <= _FILTERS or len(set(filters)) < len(filters):
+        raise errors.UserError(
+            f"{path}: {name} is packed in a way that is not known here; gzip or none would be right."
+        )
+    if h5py.h5z.FILTER_DEFLATE not in filters:
+        return False
+    large: list[h5py.h5d.StoreInfo] = []
+    dataset.id.chunk_iter(lambda info: large.append(info) if archives.DENSEST * info.size > _CHUNK_BYTES else None)
+    for info in large:
+        # What does not get smaller is not packed; such a chunk is read as it is.
+        packed = not info.filter_mask >> filters.index(h5py.h5z.FILTER_DEFLATE) & 1
+        whole = info.size <= size + _MORE
+        if whole and packed:
+            _, content = dataset.id.read_direct_chunk(info.chunk_offset)
+            whole = len(zlib.decompressobj().decompress(content, size + _MORE + 1)) <= size + _MORE
+        if not whole:
+            raise errors.UserError(f"{path}: {name} is damaged: a chunk unpacks to more than its {size} bytes.")
+    return True
 
 
 def _episodes(

@@ -106,6 +106,7 @@ def check_out(folder: pathlib.Path, *, overwrite: bool) -> None:
         raise errors.UserError(f"--out={folder} exists and is no estimator; choose another folder.")
     if (folder / DESCRIPTION).exists() and not overwrite:
         raise arrays.exists(folder)
+    files.check_can_write(folder)
 
 
 def _from_run(folder: pathlib.Path, seed: int | None, say: Callable[[str], None]) -> Saved:
@@ -182,10 +183,10 @@ def _text(value: Any) -> str:
 
 def _described(folder: pathlib.Path) -> Config:
     path = folder / DESCRIPTION
-    try:
-        return config_lib.from_saved(json.loads(path.read_text(encoding="utf-8"))["config"])
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
-        raise errors.UserError(f"{path} is damaged: it does not say what the estimator was fitted with.") from None
+    found = files.read_json(path)
+    if not isinstance(found, dict) or "config" not in found:
+        raise errors.UserError(f"{path} is damaged: it does not say what the estimator was fitted with.")
+    return config_lib.from_saved(found["config"])
 
 
 def _named(tree: Any) -> dict[str, np.ndarray]:

@@ -58,7 +58,7 @@ def diagnose(cost: np.ndarray, credit: np.ndarray, accepted: np.ndarray, limit: 
         accepted=accepted,
         where_none=ratio_where_none(cost, credit),
         windows=window_ratios(cost, credit, limit),
-        examples=[_example(cost[row], credit[row], limit) for row in chosen(total, limit)],
+        examples=[_example(cost[row], credit[row], limit) for row in chosen(total, accepted)],
         limit=limit,
     )
 
@@ -95,11 +95,14 @@ def window_ratios(cost: np.ndarray, credit: np.ndarray, limit: float) -> np.ndar
     return np.where(inside, _ratio(near, mean[:, None]), np.nan)
 
 
-def chosen(total: np.ndarray, limit: float) -> list[int]:
-    """Up to three episodes: the costliest acceptable one, the cheapest that is not, and the middle one of those."""
+def chosen(total: np.ndarray, accepted: np.ndarray) -> list[int]:
+    """Up to three episodes: the costliest accepted one, the cheapest that is not, and the middle one of those.
+
+    total, accepted: [N].
+    """
     order = np.argsort(total, kind="stable")
-    within, beyond = order[total[order] <= limit], order[total[order] > limit]
-    picked = [*within[-1:], *beyond[:1], *beyond[len(beyond) // 2 :][:1]]
+    good, bad = order[accepted[order] > 0], order[accepted[order] == 0]
+    picked = [*good[-1:], *bad[:1], *bad[len(bad) // 2 :][:1]]
     return list(dict.fromkeys(int(row) for row in picked))
 
 

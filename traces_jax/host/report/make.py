@@ -79,6 +79,7 @@ def _write(out: pathlib.Path, contents: Mapping[str, str | bytes]) -> None:
 
 def check_out(out: pathlib.Path) -> None:
     """Refuses a folder that holds anything but an older report, which would be lost."""
+    files.check_can_write(out)
     if not os.path.lexists(out):
         return
     if not os.path.isdir(out):

@@ -75,7 +75,7 @@ def read(folder: pathlib.Path, run: str) -> tuple[list[Lane], list[str]]:
         rows = _rows(folder / "metrics.jsonl", notes.append)
         evaluation = _evaluation(folder, notes.append)
         episodes = evaluation.episodes
-        diagnoses = _diagnostics(folder / "diagnostics.npz", notes.append)
+        diagnoses, diagnosed = _diagnostics(folder / "diagnostics.npz", notes.append)
         names = list(dict.fromkeys([*rows, *episodes]))
         if not names:
             raise errors.UserError("no run yet, it has neither rows nor an evaluation")
@@ -89,7 +89,7 @@ def read(folder: pathlib.Path, run: str) -> tuple[list[Lane], list[str]]:
         _planned(tree),
         notes.append,
     )
-    _check_evaluation(evaluation, rows, tree, notes.append)
+    _check_evaluation(evaluation, diagnosed, rows, tree, notes.append)
     _check_others(folder / "evaluations", notes.append)
     return lanes, notes
 
@@ -246,8 +246,8 @@ def _evaluation(folder: pathlib.Path, note: Callable[[str], None]) -> _Evaluatio
             raise errors.UserError("evaluation.npz holds episodes that are not finite")
         if "accepted" in given and not np.isin(given["accepted"], (0, 1)).all():
             raise errors.UserError("evaluation.npz holds labels other than 0 and 1")
-        iteration = _whole(given.get("iteration", np.asarray(_saved_iteration(folder))), ())
-        diverged = _whole(given.get("diverged", np.full(len(lanes), -1)), (len(lanes),))
+        iteration = _whole(path, given.get("iteration", np.asarray(_saved_iteration(folder))), ())
+        diverged = _whole(path, given.get("diverged", np.full(len(lanes), -1)), (len(lanes),))
     except errors.UserError as error:
         note(f"{error}, so not in the tables")
         return _Evaluation()
@@ -258,10 +258,10 @@ def _evaluation(folder: pathlib.Path, note: Callable[[str], None]) -> _Evaluatio
     )
 
 
-def _whole(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Iterations of an evaluation; below 0 where there is none."""
+def _whole(path: pathlib.Path, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Iterations in a file; below 0 where there is none."""
     if values.shape != shape or values.dtype.kind not in "iu":
-        raise errors.UserError("evaluation.npz holds iterations that are no whole numbers")
+        raise errors.UserError(f"{path.name} holds iterations that are no whole numbers")
     return values
 
 
@@ -276,15 +276,15 @@ def _saved_iteration(folder: pathlib.Path) -> int:
     return -1
 
 
-def _diagnostics(path: pathlib.Path, note: Callable[[str], None]) -> dict[str, credits.Diagnosis]:
-    """Lane -> what its credits say."""
+def _diagnostics(path: pathlib.Path, note: Callable[[str], None]) -> tuple[dict[str, credits.Diagnosis], int | None]:
+    """Lane -> what its credits say; and how many iterations were finished, if that is known."""
     try:
         if not _is_there(path):
-            return {}
+            return {}, None
         given = _arrays(path, ("accepted", "cost", "limit"))
         if "credit" not in given:
             # Such is the file of a run with the true cost.
-            return {}
+            return {}, None
         cost, credit, accepted = given["cost"], given["credit"], given["accepted"]
         if cost.ndim != 3 or credit.shape != cost.shape or accepted.shape != cost.shape[:2] or not cost.size:
             raise errors.UserError("diagnostics.npz holds arrays of other shapes than [lanes, episodes, steps]")
@@ -294,14 +294,16 @@ def _diagnostics(path: pathlib.Path, note: Callable[[str], None]) -> dict[str, c
             raise errors.UserError("diagnostics.npz holds credits below 0 or not finite")
         if not all(np.isfinite(values).all() for values in (cost[:, :, 0], accepted, given["limit"])):
             raise errors.UserError("diagnostics.npz holds costs or labels that are not finite")
+        iteration = int(_whole(path, given.get("iteration", np.asarray(-1)), ()))
     except errors.UserError as error:
         note(f"{error}, so no pictures of credits")
-        return {}
+        return {}, None
     limits = np.broadcast_to(given["limit"], len(cost))
-    return {
+    found = {
         printable(str(lane)): credits.diagnose(cost[row], credit[row], accepted[row], float(limits[row]))
         for row, lane in enumerate(given["lanes"])
     }
+    return found, None if iteration < 0 else iteration
 
 
 def _arrays(path: pathlib.Path, names: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
@@ -344,11 +346,12 @@ def _check_progress(
 
 def _check_evaluation(
     evaluation: _Evaluation,
+    diagnosed: int | None,
     rows: Mapping[str, Mapping[str, np.ndarray]],
     tree: Mapping[str, Any],
     note: Callable[[str], None],
 ) -> None:
-    """Says of which state the results are, and of what they are not."""
+    """Says of which state the results are, and of what they are not. diagnosed: finished iterations, if known."""
     episodes = evaluation.episodes
     for lane, iteration in evaluation.diverged.items():
         note(f"{lane} became non-finite in iteration {iteration} and is shown, and counted, as it was before")
@@ -359,6 +362,8 @@ def _check_evaluation(
     last = max((int(iterations.max()) + 1 for iterations in going), default=None)
     if evaluation.iteration is not None and last is not None and evaluation.iteration != last:
         note(f"evaluated after {evaluation.iteration} iterations, though there are rows of {last}")
+    if diagnosed is not None and last is not None and diagnosed != last:
+        note(f"pictures of credits are of the state after {diagnosed} iterations, though there are rows of {last}")
     if tree.get("labels.early_end") == "violating" and any("accepted" not in own for own in episodes.values()):
         lengths = np.concatenate([own["length"] for own in episodes.values()])
         early = int((lengths < lengths.max()).sum())
@@ -370,11 +375,16 @@ def _check_evaluation(
 
 
 def _check_others(folder: pathlib.Path, note: Callable[[str], None]) -> None:
-    """Evaluations of single seeds, other iterations or fewer episodes are no results of the run."""
+    """Evaluations of single seeds, other iterations or fewer episodes are no results of the run.
+
+    Diagnostics lie beside the evaluation they belong to, under its name.
+    """
     try:
-        names = sorted({printable(path.stem) for path in folder.iterdir() if path.suffix == ".npz"})
+        names = sorted(
+            {printable(path.stem.removesuffix("-diagnostics")) for path in folder.iterdir() if path.suffix == ".npz"}
+        )
     except OSError:
         return
     if names:
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        note(f"the tables leave out other evaluations: {', '.join(names[:_MOST_NAMES])}{more}")
+        note(f"other evaluations are not shown: {', '.join(names[:_MOST_NAMES])}{more}")

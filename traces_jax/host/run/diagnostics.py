@@ -26,15 +26,20 @@ def place(evaluated: pathlib.Path) -> pathlib.Path:
     return evaluated.with_name("diagnostics.npz" if own else f"{evaluated.name}-diagnostics.npz")
 
 
-def diagnose(built: build_lib.Built, state: LearnerState, path: pathlib.Path, *, count: int) -> None:
-    """Plays `count` episodes of every lane, prints what the estimator makes of them, saves them to `path`."""
+def diagnose(
+    built: build_lib.Built, state: LearnerState, path: pathlib.Path, *, iterations: np.ndarray, count: int
+) -> None:
+    """Plays `count` episodes of every lane, prints what the estimator makes of them, saves them to `path`.
+
+    iterations: [S] finished iterations of the states.
+    """
     console = rich.console.Console()
     result = collect(built, state, count, console)
     names = [lane.name for lane in built.lanes]
     limits = np.asarray([lane.config.constraint.cost_limit for lane in built.lanes])
     # One number, unless the limit is what the lanes differ in.
     limit = limits if np.ptp(limits) else limits[0]
-    files.write_arrays(path, lanes=np.asarray(names), limit=limit, **result)
+    files.write_arrays(path, lanes=np.asarray(names), limit=limit, iteration=iterations.max(), **result)
     console.print(table(result, names, built.config.task))
 
 

@@ -19,7 +19,7 @@ from traces_jax.core import rollout
 from traces_jax.core.keys import Stream, stream
 from traces_jax.core.learner import Learner, LearnerState
 from traces_jax.feedback import labels
-from traces_jax.host import files
+from traces_jax.host import errors, files
 from traces_jax.host.run import build as build_lib
 
 # Name of a run's own evaluation.
@@ -127,7 +127,7 @@ class Episode:
       qpos: [T, nq] after each step.
       cost: [T] true cost of each step.
       credit: [T] mean clamped credit of each step; None without an estimator.
-      limit: summed true cost up to which it is acceptable.
+      limit: of the summed true cost.
     """
 
     qpos: np.ndarray
@@ -214,9 +214,9 @@ def table(summary: dict, task: str, episodes_per_seed: int) -> rich.table.Table:
 def closing(folder: pathlib.Path) -> tuple[int, int] | None:
     """Finished iterations and episodes of a run's own evaluation, `evaluation.json`; None if there is none."""
     try:
-        found = json.loads((folder / f"{_CLOSING}.json").read_text(encoding="utf-8"))
+        found = files.read_json(folder / f"{_CLOSING}.json")
         return int(found["iteration"]), int(found["episodes"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (errors.UserError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
 
@@ -273,4 +273,7 @@ def evaluate(
     files.write_text(place.with_name(f"{place.name}.json"), json.dumps(summary, indent=2) + "\n")
     console = rich.console.Console()
     console.print(table(summary, built.config.task, count))
+    for name, end in zip(names, diverged, strict=True):
+        if end >= 0:
+            print(f"note: {name} became non-finite in iteration {end}; it was evaluated as it was before that")
     return summary

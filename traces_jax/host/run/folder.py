@@ -30,8 +30,6 @@ _FREE_TO_CHANGE = ("run", "collect", "pretrain")
 _LOCK = "run.lock"
 _CONFIG = "config.json"
 _DESCRIPTION = "run.json"
-# Bytes; a config has a few thousand.
-_LARGEST = 1 << 24
 
 
 @contextlib.contextmanager
@@ -64,17 +62,20 @@ def _check_ours(folder: pathlib.Path) -> None:
     """Refuses a folder with other things in it. A process killed at its start leaves no more than a lock."""
     if not folder.exists() or (folder / _CONFIG).exists():
         return
-    if not folder.is_dir() or not all(
-        path.name in (_LOCK, f"{_CONFIG}.tmp") or files.is_temporary(path.name) for path in folder.iterdir()
-    ):
+    if not folder.is_dir() or not all(path.name == _LOCK or _is_left_over(path.name) for path in folder.iterdir()):
         raise errors.UserError(f"run folder {folder} exists and is not a run; choose another --run_dir.")
 
 
 def _clean(folder: pathlib.Path) -> None:
     """Removes what killed processes left half written."""
     for path in folder.iterdir():
-        if files.is_temporary(path.name):
+        if _is_left_over(path.name):
             files.remove(path)
+
+
+def _is_left_over(name: str) -> bool:
+    """Whether something of that name was never completed. Earlier versions had one temporary name for all processes."""
+    return files.is_temporary(name) or name == f"{_CONFIG}.tmp"
 
 
 def prepare(config: Config, folder: pathlib.Path, say: Callable[[str], None]) -> None:
@@ -92,8 +93,8 @@ def prepare(config: Config, folder: pathlib.Path, say: Callable[[str], None]) ->
         )
     if longer.steps > theirs.steps:
         files.write_text(path, config_lib.to_json(dataclasses.replace(theirs, steps=longer.steps)))
-        decay = " Rates that fell with the steps rise again." if config.ppo.actor_lr_decay else ""
-        say(f"the run goes on to {longer.steps} steps; until now it was one of {theirs.steps}.{decay}")
+        decay = "; ppo.actor_lr, which falls to 0 over the run, rises again" if config.ppo.actor_lr_decay else ""
+        say(f"note: the run is extended from {theirs.steps} to {longer.steps} steps{decay}")
 
 
 def describe(folder: pathlib.Path, description: dict[str, Any]) -> str:
@@ -108,7 +109,7 @@ def describe(folder: pathlib.Path, description: dict[str, Any]) -> str:
 def description(folder: pathlib.Path) -> dict[str, Any]:
     """What run.json says; nothing if it is missing or damaged."""
     try:
-        found = _json(folder / _DESCRIPTION)
+        found = _read(folder / _DESCRIPTION)
     except errors.UserError:
         return {}
     return found if isinstance(found, dict) else {}
@@ -123,23 +124,16 @@ def identity(folder: pathlib.Path) -> str | None:
 def load_config(folder: pathlib.Path) -> Config:
     """The config of a run folder."""
     path = folder / _CONFIG
-    tree = _json(path)
+    tree = _read(path)
     if not isinstance(tree, dict):
         raise errors.UserError(f"{path} is damaged: it holds no settings.")
     return config_lib.from_saved(tree)
 
 
-def _json(path: pathlib.Path) -> Any:
-    try:
-        if not path.exists():
-            raise errors.UserError(f"{path.parent} is not a run folder: it has no {path.name}.")
-        if not path.is_file() or path.stat().st_size > _LARGEST:
-            raise errors.UserError(f"{path} is damaged: it is no file of at most {_LARGEST >> 20} MB.")
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise errors.UserError(f"{path} cannot be read: {error.strerror}.") from None
-    except (ValueError, RecursionError) as error:
-        raise errors.UserError(f"{path} is damaged: {' '.join(str(error).split())[:160]}.") from None
+def _read(path: pathlib.Path) -> Any:
+    if not os.path.lexists(path):
+        raise errors.UserError(f"{path.parent} is not a run folder: it has no {path.name}.")
+    return files.read_json(path)
 
 
 def _first_difference(theirs: dict, ours: dict, path: str = "") -> str:

@@ -28,18 +28,18 @@ def train(config: Config, folder: pathlib.Path) -> bool:
     built = build_lib.build(config)
     # Only a run that begins reads it: one that goes on has it in its state, and may outlive the file.
     start = None if _has_begun(folder) else prior.load(config, built.task, print)
-    with folder_lib.locked(folder):
-        folder_lib.prepare(config, folder, print)
-        identity = folder_lib.identity(folder)
-        if identity is None and not _has_begun(folder):
-            identity = folder_lib.describe(folder, {**runtime.describe(), "physics": built.physics})
-        try:
+    try:
+        with folder_lib.locked(folder):
+            folder_lib.prepare(config, folder, print)
+            identity = folder_lib.identity(folder)
+            if identity is None and not _has_begun(folder):
+                identity = folder_lib.describe(folder, {**runtime.describe(), "physics": built.physics})
             return _Run(config, folder, built, identity).train(start)
-        except errors.WriteError as error:
-            reason = str(error).removesuffix(".")
-            raise errors.UserError(
-                f"{reason}; {_last_good(folder)}; with more room or rights, the same command goes on."
-            ) from None
+    except errors.WriteError as error:
+        reason = str(error).removesuffix(".")
+        raise errors.UserError(
+            f"{reason}; {_last_good(folder)}; with more room or rights, the same command goes on."
+        ) from None
 
 
 class _Run:
@@ -90,6 +90,8 @@ class _Run:
                 say("there is no checkpoint yet; starting again")
             return 0, program.init(start)
         done, state = restored
+        if done == self._config.iterations:
+            return done, state
         say(f"resuming after iteration {done} of {self._config.iterations}")
         before = folder_lib.description(self._folder).get("devices")
         if before not in (None, jax.device_count()):
@@ -129,6 +131,9 @@ class _Run:
                 done += length
                 view.update(done, rows)
                 self._check_some_are_sound(sound, done)
+                if done == config.iterations:
+                    # A run whose last state is saved never opens these files again.
+                    writer.flush()
                 if done % every == 0 or done == config.iterations:
                     best.consider(done, state, rows["constraint/gap"][:, -1], rows["window/return"][:, -1])
                     checkpoints.save(done, state)

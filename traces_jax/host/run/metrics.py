@@ -72,6 +72,11 @@ class MetricWriter:
         if self._board is not None:
             self._board.flush()
 
+    def flush(self) -> None:
+        """Puts everything into the files now."""
+        if self._board is not None:
+            self._board.flush(now=True)
+
     def close(self) -> None:
         """Flushes everything."""
         with files.writing(self._path):
@@ -112,9 +117,9 @@ class Board:
         with files.writing(self._folder):
             self._writers[row["lane"]].write_event(event)
 
-    def flush(self) -> None:
-        """Puts what was added into the files, if that was not done a moment ago: it waits for the disk."""
-        if time.monotonic() - self._flushed < self._SECONDS_BETWEEN_FLUSHES:
+    def flush(self, *, now: bool = False) -> None:
+        """Puts what was added into the files, if that was not done a moment ago or is wanted: it waits for the disk."""
+        if not now and time.monotonic() - self._flushed < self._SECONDS_BETWEEN_FLUSHES:
             return
         with files.writing(self._folder):
             for writer in self._writers.values():

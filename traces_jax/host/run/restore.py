@@ -40,7 +40,8 @@ def load(folder: pathlib.Path, step: str, seed: int | None, say: Callable[[str],
     try:
         found = saved.iterations()
         if not found:
-            raise errors.UserError(f"run {folder} has no checkpoint in {name}/ yet.")
+            why = "no seed kept its constraint at a checkpoint" if name == "best" else "it has no checkpoint"
+            raise errors.UserError(f"--step={step} is not possible for run {folder} yet: {why}.")
         if step in ("latest", "best"):
             restored = saved.restore_latest(built.program.abstract(), say)
             assert restored is not None
@@ -62,9 +63,9 @@ def load(folder: pathlib.Path, step: str, seed: int | None, say: Callable[[str],
     kept = [index for index in wanted if iterations[index] >= 0]
     for index in wanted:
         if index not in kept:
-            say(f"{built.lanes[index].name} never kept its constraint and has no best state.")
+            say(f"{built.lanes[index].name} kept its constraint at no checkpoint, so it has no best state.")
     if not kept:
-        raise errors.UserError(f"run {folder} has no best state of seed {seed}; --step=latest has one.")
+        raise errors.UserError(f"--step=best is not possible for seed {seed} of run {folder}; --step=latest is.")
     if len(kept) == len(built.lanes):
         return Loaded(built, state, iterations, newest=name == "checkpoints" and iteration == found[-1])
     chosen = build_lib.build(config, [built.lanes[index] for index in kept])

@@ -100,6 +100,7 @@ def check_video_name(path: pathlib.Path) -> None:
         raise errors.UserError(f"video {str(path)!r} is not right: its name must end in {' or '.join(_FORMATS)}.")
     if not path.parent.is_dir():
         raise errors.UserError(f"video {str(path)!r} cannot be written: folder {str(path.parent)!r} does not exist.")
+    files.check_can_write(path)
     if importlib.util.find_spec("av") is None:
         raise errors.UserError("a video needs the package av, which is missing; pip install 'traces_jax[video]'.")
 

@@ -113,11 +113,21 @@ class View:
         if each and done < config.iterations:
             rate = config.iteration_steps * len(self._lanes) / each
             parts += [f"{rate:,.0f} steps/s", f"{progress.clock(each * (config.iterations - done))} left"]
+        if stopped := self._stopped(done):
+            parts.append(f"{stopped} of {len(self._lanes)} lanes non-finite")
         if done == config.iterations:
             parts.append("complete")
         elif done:
             parts.append(f"last news {progress.clock(time.time() - self._path.stat().st_mtime)} ago")
         return parts
+
+    def _stopped(self, done: int) -> int:
+        """How many lanes have no more rows, as they became non-finite.
+
+        All lanes have the rows of an iteration written at once; of the newest, some may be on their way.
+        """
+        known = np.isfinite(self._rows.values["seconds"][:, max(done - 2, 0) : done])
+        return int((~known.any(axis=1)).sum()) if done > 1 else 0
 
     def _seconds_each(self, done: int) -> float | None:
         """How long an iteration took lately. None before there are two chunks."""

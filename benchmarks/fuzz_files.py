@@ -1,34 +1,40 @@
-"""Damages files as disks and strangers do, and sees what their readers say: python tests/fuzz.py [format ...]
+"""Fuzz the readers of files: PYTHONPATH=tests python -m benchmarks.fuzz_files --flips 1000 --seed 0
 
-Each format has a good file. A byte of it is changed, a thousand times over, and it is cut short at every place. Readers
-must take what is left or refuse it with the error of theirs that is one sentence, within 5 s and 1 GB. They work in
-another process, because a reader in C may take the process with it.
+Each format has a good file, made as the tests make theirs. A byte of it is changed, a thousand times over, and it is
+cut short at every place. Readers must take what is left, or refuse it with one of our own errors, within 5 s and 1 GB.
+They work in another process, because a reader in C may take the process with it.
 """
 
-import argparse
+import collections
 import dataclasses
 import json
 import multiprocessing
 import pathlib
 import resource
-import sys
 import tempfile
 import time
 import traceback
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
 
 import numpy as np
 import test_import_torch
 import test_pretrain
+import test_report
+from absl import flags
 from helpers import make_config
 
 from traces_jax import config as config_lib
-from traces_jax.host import errors
+from traces_jax.host import cli, errors
 from traces_jax.host.data import arrays, import_torch
+from traces_jax.host.report import read as report_read
 from traces_jax.host.run import folder, metrics
 
+# Seconds of computing and bytes that a reader may need; a clock would count what others do on the machine.
 SECONDS, BYTES = 5.0, 1e9
+# Seconds by the clock after which it is said to hang.
+_PATIENCE = 60.0
 _SENTENCES = (*errors.USER_ERRORS, import_torch.TorchFileError)
 
 
@@ -38,7 +44,7 @@ class Format:
 
     Attributes:
       name: of the file.
-      good: what is to be damaged, as it is made in an empty folder.
+      good: what is to be damaged, as it is made in an empty folder; files beside it stay as they are.
       read: reads the file at a path.
       put: makes a file of damaged content.
     """
@@ -54,15 +60,20 @@ def _torch(folder: pathlib.Path) -> bytes:
     return test_import_torch.save_arrays(folder / "a.pt", test_import_torch.estimator_arrays(**sizes)).read_bytes()
 
 
+_DESCRIPTION = "archive/data.pkl"
+
+
 def _description(folder: pathlib.Path) -> bytes:
-    (folder / "a.pt").write_bytes(_torch(folder))
-    with zipfile.ZipFile(folder / "a.pt") as archive:
-        return archive.read("archive/data.pkl")
+    (folder / "good.pt").write_bytes(_torch(folder))
+    with zipfile.ZipFile(folder / "good.pt") as archive:
+        return archive.read(_DESCRIPTION)
 
 
 def _put_description(path: pathlib.Path, content: bytes) -> None:
-    numbers = {str(key): np.zeros(key) for key in range(12)}
-    test_import_torch.write(path, content, numbers)
+    """Into the good archive: its checksum is right, so that it is read."""
+    with zipfile.ZipFile(path.with_name("good.pt")) as good, zipfile.ZipFile(path, "w") as changed:
+        for name in good.namelist():
+            changed.writestr(name, content if name == _DESCRIPTION else good.read(name))
 
 
 def _actions(save: Callable) -> Callable[[pathlib.Path], bytes]:
@@ -101,6 +112,29 @@ def _read_recording(path: pathlib.Path) -> None:
         recording.costs(np.arange(min(recording.count, 3)))
 
 
+def _read_rows(path: pathlib.Path) -> None:
+    list(metrics.read(path))
+    metrics.Follower(path, ["seed0"], 20, ["episode/cost"]).look()
+
+
+def _run(name: str) -> Callable[[pathlib.Path], bytes]:
+    """A file of a finished run, with all others beside it."""
+
+    def good(folder: pathlib.Path) -> bytes:
+        run = test_report.write_run(folder / "run", {"seed=0": ([1.0, 2.0], [3.0, 40.0])})
+        test_report.write_diagnostics(run, ["seed=0"])
+        for path in run.iterdir():
+            path.rename(folder / path.name)
+        run.rmdir()
+        return (folder / name).read_bytes()
+
+    return good
+
+
+def _report(name: str) -> Format:
+    return Format(name, _run(name), lambda path: report_read.read(path.parent, "run"))
+
+
 def _rows(folder: pathlib.Path) -> bytes:
     row = {"lane": "seed0", "iteration": 0, "steps": 100, "seconds": 0.5, "episode/return": None, "episode/cost": 1e-3}
     return "".join(json.dumps(row | {"iteration": index}) + "\n" for index in range(20)).encode()
@@ -119,7 +153,11 @@ FORMATS = {
         lambda folder: json.dumps(config_lib.to_dict(make_config()), indent=2).encode(),
         lambda path: folder.load_config(path.parent),
     ),
-    "metrics.jsonl": Format("metrics.jsonl", _rows, lambda path: list(metrics.read(path))),
+    "metrics.jsonl": Format("metrics.jsonl", _rows, _read_rows),
+    "report: config.json": _report("config.json"),
+    "report: metrics.jsonl": _report("metrics.jsonl"),
+    "report: evaluation.npz": _report("evaluation.npz"),
+    "report: diagnostics.npz": _report("diagnostics.npz"),
 }
 
 
@@ -148,55 +186,67 @@ class Result:
     problem: str
 
 
-def cases(name: str, flips: int, step: int, seed: int = 0) -> list[Case]:
-    """Some changed bytes, and the file cut at every `step`-th place."""
+def cases(name: str, flips: int, seed: int, cuts: int | None = None) -> list[Case]:
+    """Some changed bytes, and the file cut short at every place, or at some."""
     with tempfile.TemporaryDirectory() as folder:
         size = len(FORMATS[name].good(pathlib.Path(folder)))
     random = np.random.default_rng(seed)
     changed = [Case(name, int(random.integers(size)), int(random.integers(1, 256))) for _ in range(flips)]
-    return changed + [Case(name, at, None) for at in range(0, size, step)]
+    ends = range(size) if cuts is None else random.integers(size, size=cuts)
+    return changed + [Case(name, int(end), None) for end in ends]
 
 
-def results(todo: list[Case]) -> Iterator[Result]:
+def results(todo: Sequence[Case]) -> Iterator[Result]:
     """Reads all cases in another process; in a new one after each that hung or crashed."""
     context = multiprocessing.get_context("spawn")
-    while todo:
+    done = 0
+    while done < len(todo):
         ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, todo), daemon=True)
+        process = context.Process(target=_work, args=(theirs, todo[done:]), daemon=True)
         process.start()
         theirs.close()
+        # Imports and compilers have their time; it is no part of a case's.
+        assert ours.poll(300) and ours.recv() == "ready"
         try:
-            # Importing the package takes a while.
-            assert ours.poll(300) and ours.recv() == "ready"
-            while todo:
-                if not ours.poll(2 * SECONDS):
-                    yield Result(todo.pop(0), 2 * SECONDS, 0.0, f"hung for {2 * SECONDS} s")
+            while done < len(todo):
+                if not ours.poll(_PATIENCE):
+                    yield Result(todo[done], _PATIENCE, 0.0, f"hung for {_PATIENCE} s")
+                    done += 1
                     break
                 yield ours.recv()
-                todo = todo[1:]
+                done += 1
         except EOFError:
             process.join()
-            yield Result(todo[0], 0.0, 0.0, f"ended its process ({process.exitcode})")
-            todo = todo[1:]
+            yield Result(todo[done], 0.0, 0.0, f"ended its process ({process.exitcode})")
+            done += 1
         finally:
             process.kill()
             process.join()
 
 
-def _work(pipe, todo: list[Case]) -> None:
-    pipe.send("ready")
+def _work(pipe: Connection, todo: Sequence[Case]) -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        good = {format: FORMATS[format].good(folder) for format in {case.format for case in todo}}
+        good = {}
+        for place, format in enumerate({case.format for case in todo}):
+            folder = pathlib.Path(name) / str(place)
+            folder.mkdir()
+            good[format] = folder, FORMATS[format].good(folder)
+            FORMATS[format].put(folder / FORMATS[format].name, good[format][1])
+            FORMATS[format].read(folder / FORMATS[format].name)
+        pipe.send("ready")
         for case in todo:
             form = FORMATS[case.format]
-            form.put(folder / form.name, case.content(good[case.format]))
-            begin = time.monotonic()
+            folder, content = good[case.format]
+            form.put(folder / form.name, case.content(content))
+            begin = time.process_time()
             problem = _problem(form, folder / form.name)
-            seconds = time.monotonic() - begin
+            seconds = time.process_time() - begin
+            # The most that this process has ever had.
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
             if not problem and seconds > SECONDS:
                 problem = f"took {seconds:.1f} s"
+            if not problem and memory > BYTES:
+                problem = f"needed {memory / 1e9:.1f} GB, or one before it did"
             pipe.send(Result(case, seconds, memory, problem))
 
 
@@ -212,26 +262,29 @@ def _problem(form: Format, path: pathlib.Path) -> str:
     return ""
 
 
+_FLIPS = flags.DEFINE_integer("flips", 1000, "Changed bytes for each format.")
+_FORMATS = flags.DEFINE_list("formats", list(FORMATS), "Which, separated by commas.")
+# Other drivers have this flag too, and tests load them into one process.
+_SEED = flags.DEFINE_integer("seed", 0, "Another changes other bytes.", allow_override=True)
+
+
 def main() -> int:
     """The command line: a line for each format, and one for each kind of problem."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("formats", nargs="*", help=f"Among {', '.join(FORMATS)}. Default: all.")
-    parser.add_argument("--flips", type=int, default=1000, help="Changed bytes for each format.")
-    parser.add_argument("--seed", type=int, default=0, help="Of the changed bytes.")
-    given = parser.parse_args()
-    print(f"{'format':16} {'cases':>6} {'slowest':>8} {'peak memory':>12} {'problems':>8}")
-    problems = 0
-    for name in given.formats or FORMATS:
-        found = list(results(cases(name, given.flips, 1, given.seed)))
+    for name in set(_FORMATS.value) - set(FORMATS):
+        raise config_lib.unknown("format", name, list(FORMATS))
+    print(f"{'format':24} {'cases':>6} {'slowest':>8} {'peak memory':>12} {'problems':>8}")
+    code = cli.OK
+    for name in _FORMATS.value:
+        found = list(results(cases(name, _FLIPS.value, _SEED.value)))
         wrong = [result for result in found if result.problem]
         slowest, memory = max(result.seconds for result in found), max(result.bytes for result in found)
-        print(f"{name:16} {len(found):6} {slowest:6.2f} s {memory / 1e6:9.0f} MB {len(wrong):8}", flush=True)
-        for problem in sorted({result.problem for result in wrong}):
-            same = [result.case for result in wrong if result.problem == problem]
-            print(f"  {len(same)} times {problem}, first at {same[0].at}, changed by {same[0].flip}")
-        problems += len(wrong) + (memory > BYTES)
-    return 1 if problems else 0
+        print(f"{name:24} {len(found):6} {slowest:6.2f} s {memory / 1e6:9.0f} MB {len(wrong):8}", flush=True)
+        for problem, count in collections.Counter(result.problem for result in wrong).items():
+            first = next(result.case for result in wrong if result.problem == problem)
+            print(f"  {count} times {problem}, first at {first.at}, changed by {first.flip}")
+        code = 1 if wrong else code
+    return code
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    cli.run(main)
