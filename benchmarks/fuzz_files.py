@@ -10,7 +10,6 @@ import dataclasses
 import json
 import multiprocessing
 import pathlib
-import resource
 import tempfile
 import time
 import traceback
@@ -224,6 +223,12 @@ def results(todo: Sequence[Case]) -> Iterator[Result]:
             process.join()
 
 
+def _peak_memory() -> int:
+    """Most bytes that this process has held. `getrusage` would count the parent's from before the start as well."""
+    status = pathlib.Path("/proc/self/status").read_text(encoding="ascii")
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+
+
 def _work(pipe: Connection, todo: Sequence[Case]) -> None:
     with tempfile.TemporaryDirectory() as name:
         good = {}
@@ -242,7 +247,7 @@ def _work(pipe: Connection, todo: Sequence[Case]) -> None:
             problem = _problem(form, folder / form.name)
             seconds = time.process_time() - begin
             # The most that this process has ever had.
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            memory = _peak_memory()
             if not problem and seconds > SECONDS:
                 problem = f"took {seconds:.1f} s"
             if not problem and memory > BYTES:

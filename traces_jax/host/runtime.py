@@ -6,6 +6,7 @@ import pathlib
 import platform
 import signal
 import sys
+import warnings
 from importlib import metadata
 
 import jax
@@ -42,8 +43,10 @@ def setup() -> None:
     # MuJoCo would log diverging simulations to a file in the working folder; we count them in the metrics.
     mujoco.set_mju_user_warning(lambda text: None)
     sys.unraisablehook = _say_ignored
-    # Only checkpoints are written that way. It would log every further write that fails once the first has been told.
+    # Only checkpoints are written that way. Once the first write that fails has been told, nobody needs to hear of the
+    # others, nor of those that were never begun.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", r"coroutine .* was never awaited", RuntimeWarning)
 
 
 def core_count() -> int:
