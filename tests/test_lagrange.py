@@ -78,7 +78,7 @@ def test_an_old_measure_counts_once():
     assert rows["episode/count"][0].tolist() == [0, 2] * 4
     moved = np.diff(rows["constraint/multiplier"][0], prepend=np.float32(1.0))
     assert np.all(moved[::2] == 0) and np.all(moved[1::2] > 0)
-    assert int(state.multiplier.optimizer.count[0]) == 4, "moments of Adam stand still as well"
+    assert int(state.solver.multiplier.optimizer.count[0]) == 4, "moments of Adam stand still as well"
 
 
 @pytest.mark.parametrize(

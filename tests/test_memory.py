@@ -138,7 +138,7 @@ def test_a_store_takes_a_whole_query():
     """Rows that overwrite each other could get the labels of others."""
     changes = {"environment": {"count": 10, "steps": 1000}, "query": {"fraction": 1.0, "batch": 10}}
     said = r"refit.store=9 is not right: a query labels up to 10 trajectories at once .*; 10 or more would be right"
-    with pytest.raises(errors.UserError, match=said):
+    with pytest.raises(config_lib.ConfigError, match=said):
         build.build(config_of(**changes, refit={"store": 9}))
     build.build(config_of(**changes, refit={"store": 10}))
     build.build(config_of(**changes, refit={"store": 9}, method={"source": "oracle"}))

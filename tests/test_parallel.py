@@ -9,6 +9,7 @@ import pytest
 from helpers import assert_trees_close, make_config, train, with_agent
 
 from traces_jax import config as config_lib
+from traces_jax import solvers
 from traces_jax.core import learner, parallel
 from traces_jax.host.run import build
 
@@ -70,7 +71,8 @@ def test_environments_cut_over_devices_change_nothing():
 def test_lanes_in_one_batch_equal_one_at_a_time():
     """The accelerator's way of updating and the CPU's."""
     program = on_devices(make_config(**SMALL, seeds=2), 1)
-    batched = dataclasses.replace(program, learner=dataclasses.replace(program.learner, one_lane_at_a_time=False))
+    together = solvers.make(make_config(**SMALL, seeds=2), program.learner.task, one_lane_at_a_time=False)
+    batched = dataclasses.replace(program, learner=dataclasses.replace(program.learner, solver=together))
     assert_trees_close(finish(batched, 2)[0].agent, finish(program, 2)[0].agent, rtol=1e-4, atol=1e-5)
 
 

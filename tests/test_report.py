@@ -20,7 +20,7 @@ from helpers import ROOT, make_config
 from traces_jax import config as config_lib
 from traces_jax import report, tasks
 from traces_jax.host import cli, errors, files
-from traces_jax.host.report import credits, groups, make, pictures, published, read, statistics, tables
+from traces_jax.host.report import canvas, credits, groups, make, pictures, published, read, statistics, tables
 from traces_jax.host.show import curves
 
 BALL = "SafetyBallRun-v0"
@@ -502,8 +502,8 @@ def test_small_numbers_leave_the_title_in_its_place(tmp_path):
     folder = write_run(tmp_path / "a", labels={"seed=0": [1e-6, 2e-6]})
     (own,), _ = read_all(folder)
     (plan,) = (plan for plan in pictures.plan(own, "a") if plan.name == "a-labels-trajectories")
-    with pictures.style():
-        svg = pictures.draw(plan).svg
+    with canvas.style():
+        svg = canvas.draw(plan).svg
     title = re.search(r'translate\([\d.]+ ([\d.]+)\)">BallRun: labelled', svg) or re.search(
         r'y="([\d.]+)"[^>]*>BallRun: labelled', svg
     )
@@ -566,10 +566,10 @@ def test_the_page_refers_to_nothing_outside(written):
 def test_pictures_take_the_colours_of_the_page(written):
     text = (written / "index.html").read_text()
     drawn = text[text.index("<svg") :]
-    assert "currentColor" in drawn and pictures.INK not in drawn and pictures.PAPER not in drawn
+    assert "currentColor" in drawn and canvas.INK not in drawn and canvas.PAPER not in drawn
     assert "prefers-color-scheme: dark" in text
     alone = (written / "pictures/ballrun-episode-return.svg").read_text()
-    assert pictures.PAPER in alone and "currentColor" not in alone, "a file of its own has a background"
+    assert canvas.PAPER in alone and "currentColor" not in alone, "a file of its own has a background"
 
 
 def browse(
@@ -608,7 +608,7 @@ def test_the_page_in_a_browser(width, scheme, written, tmp_path):
     assert not said and not asked
     background = seen[0, 0].astype(int)
     assert (background > 200).all() if scheme == "light" else (background < 60).all()
-    blue = np.asarray([int(pictures.COLORS[0][place : place + 2], 16) for place in (1, 3, 5)])
+    blue = np.asarray([int(canvas.COLORS[0][place : place + 2], 16) for place in (1, 3, 5)])
     lines = (np.abs(seen.astype(int) - blue).sum(axis=-1) < 12).any(axis=1)
     # Rows of the screen that a curve or a box of a picture crosses; and, from there on, letters and axes.
     assert lines.sum() > 300

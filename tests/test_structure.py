@@ -47,9 +47,8 @@ def test_the_core_is_what_we_think_it_is():
     """The tests below say nothing about files that are not found."""
     names = {path.relative_to(PACKAGE).as_posix() for path in CORE}
     assert names >= {
-        "config.py", "learner.py", "parallel.py", "rollout.py", "episodes.py", "networks.py", "optimize.py",
-        "distributions.py", "normalize.py", "keys.py", "physics/native.py", "physics/mjx.py", "tasks/velocity.py",
-        "solvers/ppo.py",
+        "config/schema.py", "core/learner.py", "core/parallel.py", "core/rollout.py", "core/keys.py",
+        "physics/native.py", "physics/mjx.py", "tasks/velocity.py", "solvers/ppo.py", "sources/traces.py",
     }  # fmt: skip
     assert set(imported(PACKAGE / "train.py")) >= {"absl.flags", "traces_jax.host.cli"}, "the reader must see imports"
 
@@ -65,7 +64,7 @@ def test_the_core_loads_nothing_of_the_host():
     packages = [package for package in FORBIDDEN if package not in ("absl", "rich")]
     loaded = python(
         "import json, sys\n"
-        "from traces_jax import learner, parallel\n"
+        "from traces_jax.core import learner, parallel\n"
         f"packages = {packages!r}\n"
         "print(json.dumps([m for m in sys.modules for p in packages if m == p or m.startswith(p + '.')]))"
     )
@@ -103,3 +102,67 @@ def test_streams_keep_their_numbers():
         "INIT": 0, "RESET": 1, "ACT": 2, "SHUFFLE": 3, "EVALUATE": 4, "RESET_LATER": 5, "ESTIMATOR": 6, "QUERY": 7,
         "LABEL": 8, "REFIT": 9, "CREDIT": 10, "DIAGNOSE": 11, "COLLECT": 12,
     }  # fmt: skip
+
+
+# --- The rooms -----------------------------------------------------------------------------------------------------
+
+MODULES = {
+    ".".join(("traces_jax", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+
+def test_the_package_root_holds_entry_points_only():
+    """Each is a command, or a class for users of another library."""
+    root = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
+    assert root == OUTSIDE - {"host"} | {"brax"}
+
+
+def test_no_file_is_longer_than_a_few_pages():
+    long = {name: count for name, path in MODULES.items() if (count := len(path.read_text().splitlines())) > 400}
+    assert not long
+
+
+def edges(name, path):
+    """Modules that a module imports when it is loaded: at its top level, not inside functions."""
+    tree = ast.parse(path.read_text())
+    functions = {id(node) for outer in ast.walk(tree) if isinstance(outer, ast.FunctionDef) for node in ast.walk(outer)}
+    for node in ast.walk(tree):
+        if id(node) in functions or not isinstance(node, ast.ImportFrom) or not node.module:
+            continue
+        found = [f"{node.module}.{alias.name}" for alias in node.names]
+        yield from ({one if one in MODULES else node.module for one in found} & MODULES.keys()) - {name}
+
+
+def test_no_import_cycle():
+    """Neither between modules nor, besides `core` and what it is made of, between packages of the host."""
+    graph = {name: set(edges(name, path)) for name, path in MODULES.items()}
+    assert graph["traces_jax.core.learner"] >= {"traces_jax.sources", "traces_jax.core.rollout"}, "imports are seen"
+    done: set[str] = set()
+
+    def visit(name, trail):
+        assert name not in trail, " -> ".join([*trail[trail.index(name) :], name])
+        if name not in done:
+            for other in sorted(graph[name]):
+                visit(other, [*trail, name])
+            done.add(name)
+
+    for name in graph:
+        visit(name, [])
+
+
+def test_no_host_file_asks_which_source_or_solver_it_is():
+    """Sources and solvers answer for themselves, so that a new one needs no change in the host.
+
+    `collect` chooses the oracle for its behaviours, and the report reads folders of any version by name.
+    """
+    named = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in sorted((PACKAGE / "host").rglob("*.py"))
+        if any(
+            (isinstance(node, ast.Constant) and node.value in ("oracle", "traces", "ppo_lag"))
+            or (isinstance(node, ast.Attribute) and node.attr in ("Traces", "Oracle", "PPOLag"))
+            for node in ast.walk(ast.parse(path.read_text()))
+        )
+    }  # fmt: skip
+    assert named <= {"host/data/collect.py", "host/report/groups.py", "host/report/read.py", "host/report/published.py"}

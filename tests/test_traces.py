@@ -218,7 +218,7 @@ def test_true_costs_reach_nobody_but_the_labeler():
     (plain, excess), (changed, _) = learned(state, False), learned(state, True)
     assert int(excess) > 0
     np.testing.assert_array_equal(plain.source.store.rows.labels, changed.source.store.rows.labels)
-    for name in ("agent", "multiplier", "normalizers", "source"):
+    for name in ("solver", "normalizers", "source"):
         for a, b in zip(jax.tree.leaves(getattr(plain, name)), jax.tree.leaves(getattr(changed, name)), strict=True):
             np.testing.assert_array_equal(a, b, err_msg=name)
 

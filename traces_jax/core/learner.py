@@ -19,6 +19,7 @@ from traces_jax import solvers, sources, tasks
 from traces_jax.config import Config
 from traces_jax.core import agent, distributions, episodes, normalize, rollout
 from traces_jax.core.keys import Stream, stream
+from traces_jax.core.spread import Spread
 from traces_jax.feedback import labels
 from traces_jax.solvers import advantages
 
@@ -57,31 +58,6 @@ class LearnerState:
     def agent(self) -> agent.Agent:
         """The networks, which the solver trains."""
         return self.solver.agent
-
-
-@dataclasses.dataclass(frozen=True)
-class Spread:
-    """A lane's environments over devices: each device runs its share, then all see everything.
-
-    Attributes:
-      axis: name of the mapped device axis; None when one device has all environments.
-      shares: devices on it.
-    """
-
-    axis: str | None = None
-    shares: int = 1
-
-    def keys(self, key: jax.Array, count: int) -> jax.Array:
-        """Keys of this device's share of `count` environments; the last shares are padded to equal length."""
-        own = -(-count // self.shares)
-        first = lax.axis_index(self.axis) * own if self.axis else 0
-        return rollout.environment_keys(key, first, own)
-
-    def gather(self, tree: Any) -> Any:
-        """Joins leaves [T, share, ...] of all devices to [T, B, ...]."""
-        if self.axis is None:
-            return tree
-        return jax.tree.map(lambda leaf: lax.all_gather(leaf, self.axis, axis=1, tiled=True), tree)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +104,9 @@ class Learner:
                 cost=normalize.init(()),
             ),
             window=episodes.init(config.lagrange.window, ("returns", "costs")),
-            source=self.source.init(config, stream(key, 0, Stream.ESTIMATOR), prior, self._watched(runner.environment)),
+            source=self.source.init(
+                config, stream(key, 0, Stream.ESTIMATOR), prior, rollout.watched_shape(self.watch, runner)
+            ),
             runner=runner,
         )
 
@@ -265,14 +243,6 @@ class Learner:
         if self.clock is None:
             return {}
         return {f"stage/{name}": (end - begin).astype(jnp.float32) * 1e-6 for name, (begin, end) in times.items()}
-
-    def _watched(self, environment: tasks.State) -> Any:
-        """Shapes and types of what is watched of one environment; None for nothing. environment: [B]."""
-        if self.watch is None:
-            return None
-        return jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), jax.eval_shape(self.watch, environment)
-        )
 
     def start(self, config: Config, keys: jax.Array) -> rollout.RunnerState:
         """Environments at random starts, one for each of keys [B], consumed."""

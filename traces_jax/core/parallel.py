@@ -17,7 +17,8 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from traces_jax.config import Config, Lane
-from traces_jax.core.learner import Learner, LearnerState, Spread
+from traces_jax.core.learner import Learner, LearnerState
+from traces_jax.core.spread import Spread
 from traces_jax.sources import Prior
 
 _LANE, _ENVIRONMENT = "lane", "environment"

@@ -181,6 +181,14 @@ def run(
     return runner, transitions, truth
 
 
+def watched_shape(watch: Callable[[State], Any] | None, runner: RunnerState) -> Any:
+    """Shapes and types of what is watched of one environment; None for nothing."""
+    if watch is None:
+        return None
+    watched = jax.eval_shape(watch, runner.environment)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), watched)
+
+
 def where(condition: jax.Array, yes, no):
     """Selects whole trees by a condition [B] on their leading axis."""
 

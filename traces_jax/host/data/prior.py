@@ -92,7 +92,7 @@ def read(folder: pathlib.Path, seed: int | None, say: Callable[[str], None]) -> 
 
 def save(folder: pathlib.Path, config: Config, prior: Prior, found: Mapping[str, Any]) -> None:
     """Writes a folder of `pretrain`, whole or not at all. found: more for its description."""
-    description = {"kind": "traces", "task": config.task, **found, "config": config_lib.to_dict(config)}
+    description = {"kind": config.method.source, "task": config.task, **found, "config": config_lib.to_dict(config)}
     fitted = jax.device_get({"fitted": prior.fitted, "statistics": prior.statistics})
     with files.folder_beside(folder) as new:
         files.write_text(new / DESCRIPTION, json.dumps(description, indent=2) + "\n")

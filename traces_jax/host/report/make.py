@@ -10,7 +10,7 @@ import rich.console
 import rich.progress
 
 from traces_jax.host import errors, files
-from traces_jax.host.report import groups, page, pictures, read, tables
+from traces_jax.host.report import canvas, groups, page, pictures, read, tables
 from traces_jax.host.report.groups import Group
 from traces_jax.host.report.read import Lane
 
@@ -124,14 +124,14 @@ def _names(folders: Sequence[pathlib.Path]) -> list[str]:
 def _draw(tasks: Sequence[Sequence[Group]], console: rich.console.Console) -> list[page.Section]:
     stems: list[str] = []
     for own in tasks:
-        stem = pictures.slug(groups.short(own[0].task))[:60]
+        stem = canvas.slug(groups.short(own[0].task))[:60]
         # Other tasks may have names of the same letters.
         stems.append(stem if stem not in stems else f"{stem}-{len(stems)}")
     plans = [(own, plan) for own, stem in zip(tasks, stems, strict=True) for plan in pictures.plan(own, stem)]
     sections = {own[0].task: page.Section(groups.short(own[0].task), []) for own in tasks}
-    with pictures.style():
+    with canvas.style():
         for own, plan in _track("drawing pictures:", plans, console):
-            sections[own[0].task].pictures.append(pictures.draw(plan))
+            sections[own[0].task].pictures.append(canvas.draw(plan))
     return [section for section in sections.values() if section.pictures]
 
 

@@ -4,8 +4,8 @@ import dataclasses
 import html
 from collections.abc import Sequence
 
-from traces_jax.host.report import pictures, tables
-from traces_jax.host.report.pictures import Picture
+from traces_jax.host.report import canvas, tables
+from traces_jax.host.report.canvas import Picture
 from traces_jax.host.report.tables import Table
 
 _STYLE = """
@@ -119,6 +119,6 @@ def _scroll(table: Table) -> str:
 
 def _figure(picture: Picture) -> str:
     label = html.escape(picture.title, quote=True)
-    svg = pictures.inline(picture).replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+    svg = canvas.inline(picture).replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
     caption = f"<figcaption>{html.escape(picture.caption)}</figcaption>\n" if picture.caption else ""
     return f"<figure>\n{svg}\n{caption}</figure>"

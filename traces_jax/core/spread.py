@@ -1,0 +1,34 @@
+"""A lane's environments over several devices."""
+
+import dataclasses
+from typing import Any
+
+import jax
+from jax import lax
+
+from traces_jax.core import rollout
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """A lane's environments over devices: each device runs its share, then all see everything.
+
+    Attributes:
+      axis: name of the mapped device axis; None when one device has all environments.
+      shares: devices on it.
+    """
+
+    axis: str | None = None
+    shares: int = 1
+
+    def keys(self, key: jax.Array, count: int) -> jax.Array:
+        """Keys of this device's share of `count` environments; the last shares are padded to equal length."""
+        own = -(-count // self.shares)
+        first = lax.axis_index(self.axis) * own if self.axis else 0
+        return rollout.environment_keys(key, first, own)
+
+    def gather(self, tree: Any) -> Any:
+        """Joins leaves [T, share, ...] of all devices to [T, B, ...]."""
+        if self.axis is None:
+            return tree
+        return jax.tree.map(lambda leaf: lax.all_gather(leaf, self.axis, axis=1, tiled=True), tree)
