@@ -23,6 +23,8 @@ _JSON = flags.DEFINE_boolean("json", False, "Show it as JSON.")
 _RETRIES = flags.DEFINE_integer("retries", 1, "How often a step that fails is tried again.")
 _CPUS = flags.DEFINE_integer("cpus", 1, "Cores of a run.")
 _GPUS = flags.DEFINE_integer("gpus", 0, "GPUs of a run, for ray and slurm.")
+_SHARED = flags.DEFINE_boolean("shared", True, "Whether Ray's workers see --out; else runs are copied back.")
+_SLURM = flags.DEFINE_list("slurm", [], "Parameters of submitit, such as slurm_partition=gpu,timeout_min=240.")
 
 
 def main(arguments: list[str]) -> int:
@@ -40,6 +42,8 @@ def main(arguments: list[str]) -> int:
         retries=_RETRIES.value,
         cpus=_CPUS.value,
         gpus=_GPUS.value,
+        shared=_SHARED.value,
+        slurm=command.parameters(_SLURM.value),
     )
     if _STATUS.value or _JSON.value:
         return command.status(file, options, as_json=_JSON.value)

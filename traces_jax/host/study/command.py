@@ -5,7 +5,7 @@ import dataclasses
 import os
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import rich.console
 import rich.live
@@ -14,6 +14,8 @@ from traces_jax.host import cli, errors, files, locks, runtime
 from traces_jax.host.study import plan, read, record, runner, show
 from traces_jax.host.study.engines.base import Engine
 from traces_jax.host.study.engines.local import Local
+from traces_jax.host.study.engines.ray_cluster import RayCluster
+from traces_jax.host.study.engines.slurm import Slurm
 from traces_jax.host.study.outcomes import State
 from traces_jax.host.study.plan import Step
 
@@ -24,7 +26,10 @@ ENGINES = ("local", "ray", "slurm")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What the command line says. jobs: None for as many as there is room for."""
+    """What the command line says.
+
+    jobs: None for as many as there is room for. shared: whether Ray's workers see `out`. slurm: parameters of submitit.
+    """
 
     out: pathlib.Path
     tasks: tuple[str, ...]
@@ -35,6 +40,19 @@ class Options:
     retries: int
     cpus: int
     gpus: int
+    shared: bool
+    slurm: Mapping[str, str | int]
+
+
+def parameters(given: Sequence[str]) -> dict[str, str | int]:
+    """What --slurm says, name -> value; whole numbers as such."""
+    found: dict[str, str | int] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value:
+            raise errors.UserError(f"--slurm has {text!r}, which is not right: it must be such as timeout_min=240.")
+        found[name] = int(value) if value.isdecimal() else value
+    return found
 
 
 def status(file: pathlib.Path, options: Options, *, as_json: bool) -> int:
@@ -68,9 +86,10 @@ def run(file: pathlib.Path, options: Options) -> int:
             )
             complete = _watch(going, options.out, steps)
         seen = show.look(options.out, steps.values())
-        rich.console.Console().print(show.table(seen, (State.FAILED,)))
+        if any(own.state == State.FAILED for own in seen.values()):
+            rich.console.Console().print(show.table(seen, (State.FAILED,)))
         if not complete:
-            print("stopped; the same command goes on from there")
+            print(f"stopped: {show.summary(seen)}; the same command goes on from there")
             return cli.STOPPED
         if any(own.state == State.DONE and steps[name].row for name, own in seen.items()):
             _report(options.out)
@@ -112,7 +131,13 @@ def _alone(out: pathlib.Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _engine(options: Options) -> Iterator[Engine]:
-    engine = Local()
+    engine: Engine
+    if options.engine == "ray":
+        engine = RayCluster(shared=options.shared)
+    elif options.engine == "slurm":
+        engine = Slurm(options.out.resolve(), options.slurm)
+    else:
+        engine = Local()
     try:
         yield engine
     finally:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 from collections.abc import Iterable
 
@@ -29,7 +30,7 @@ def write(root: pathlib.Path, study: Study, steps: Iterable[Step]) -> None:
 
 def read(root: pathlib.Path) -> Record | None:
     """What a study folder says; None for other folders."""
-    if not (root / NAME).exists():
+    if not os.path.lexists(root / NAME):
         return None
     found = files.read_json(root / NAME)
     try:

@@ -78,7 +78,8 @@ class Runner:
                 continue
             if self._done.issuperset(step.needs):
                 base.prepare(self._root, step)
-                self._engine.start(Job(self._root, step, self._cpus, self._gpus, self._path))
+                inputs = tuple(self._steps[other].output for other in step.needs)
+                self._engine.start(Job(self._root, step, inputs, self._cpus, self._gpus, self._path))
                 self._running.add(name)
 
 

@@ -14,6 +14,8 @@ from traces_jax.host import cli, files
 from traces_jax.host.study import outcomes
 from traces_jax.host.study.plan import Step
 
+# Between two looks whether a child has ended, seconds.
+_PAUSE = 0.5
 _FILE = '''"""Made by traces_jax.study: what the experiment file said when the study was planned."""
 
 from traces_jax import config
@@ -21,18 +23,21 @@ from traces_jax import config
 
 def get_config():
     """Only what differs from the defaults."""
-    return config.make(
-        **{tree}
-    )
+    return config.make(**{tree})
 '''
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A step to be run. root: the study's folder. cpus, gpus: what it may use. path: where own tasks are found."""
+    """A step to be run.
+
+    root: the study's folder. inputs: what other steps have made for it, below root. cpus, gpus: what it may use.
+    path: where own tasks are found.
+    """
 
     root: pathlib.Path
     step: Step
+    inputs: tuple[str, ...]
     cpus: int
     gpus: int
     path: str
@@ -60,7 +65,7 @@ def prepare(root: pathlib.Path, step: Step) -> None:
     with files.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (root / step.output).parent.mkdir(parents=True, exist_ok=True)
-    files.write_text(folder / "experiment.py", _FILE.format(tree=pprint.pformat(_tree(step.file), indent=8)))
+    files.write_text(folder / "experiment.py", _FILE.format(tree=pprint.pformat(_tree(step.file))))
 
 
 def start(job: Job) -> subprocess.Popen:
@@ -87,11 +92,21 @@ def start(job: Job) -> subprocess.Popen:
 
 def finish(job: Job) -> int:
     """Runs a job in a worker of a cluster to its end. Ctrl-C is passed on, and what was done is saved."""
-    child = start(job)
-    try:
-        return child.wait()
-    except KeyboardInterrupt:
-        return interrupt(child)
+    return wait(start(job))
+
+
+def wait(child: subprocess.Popen) -> int:
+    """Until a child has ended. Returns its exit code.
+
+    Looks again and again: Ray's Ctrl-C is noticed by Python, not by the system, which would go on waiting.
+    """
+    while True:
+        try:
+            return child.wait(timeout=_PAUSE)
+        except subprocess.TimeoutExpired:
+            continue
+        except KeyboardInterrupt:
+            return interrupt(child)
 
 
 def interrupt(child: subprocess.Popen) -> int:
