@@ -71,7 +71,7 @@ def run(file: pathlib.Path, options: Options) -> int:
     study = read.study(file)
     steps = plan.make(study, options.tasks, options.methods, options.seeds)
     jobs = _check(options)
-    with _alone(options.out):
+    with alone(options.out):
         record.write(options.out, study, steps.values())
         with _engine(options) as engine:
             going = runner.Runner(
@@ -116,7 +116,7 @@ def _check(options: Options) -> int:
 
 
 @contextlib.contextmanager
-def _alone(out: pathlib.Path) -> Iterator[None]:
+def alone(out: pathlib.Path) -> Iterator[None]:
     """Makes the folder and keeps other calls of a study out of it."""
     if out.exists() and not (out / _LOCK).exists() and any(out.iterdir()):
         raise errors.UserError(f"--out={out} exists and is not a study; give another folder.")
