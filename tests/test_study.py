@@ -91,9 +91,8 @@ def test_rows_share_offline_data_and_estimators():
 
 def test_what_collect_and_pretrain_read_is_known():
     """By name, so that a new field is thought about: an estimator of other settings would be shared in silence."""
-    only_training = {
-        path for path in config_lib.all_fields() if not any(config_lib.matters_to(c, path) for c in ("collect", "pretrain"))
-    }  # fmt: skip
+    matters = lambda path: any(config_lib.matters_to(name, path) for name in ("collect", "pretrain"))  # noqa: E731
+    only_training = {path for path in config_lib.all_fields() if not matters(path)}
     groups = {path.partition(".")[0] for path in only_training}
     assert groups == {"steps", "seed", "seeds", "sweep", "method", "query", "refit", "constraint", "run"}
     assert not config_lib.matters_to("collect", "labels.noise") and config_lib.matters_to("pretrain", "labels.noise")

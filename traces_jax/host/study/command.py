@@ -88,8 +88,10 @@ def run(file: pathlib.Path, options: Options) -> int:
         seen = show.look(options.out, steps.values())
         if any(own.state == State.FAILED for own in seen.values()):
             rich.console.Console().print(show.table(seen, (State.FAILED,)))
+        else:
+            print(show.summary(seen))
         if not complete:
-            print(f"stopped: {show.summary(seen)}; the same command goes on from there")
+            print("stopped; the same command goes on from there")
             return cli.STOPPED
         if any(own.state == State.DONE and steps[name].row for name, own in seen.items()):
             _report(options.out)
