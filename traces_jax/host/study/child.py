@@ -32,9 +32,10 @@ def main(parent: int, core_count: int, folder: pathlib.Path, module: str, argume
 def _end_with(parent: int) -> None:
     """Asks the system for Ctrl-C when the parent dies: nobody would restart, or stop, what it leaves behind.
 
-    Shells make what they start in the background deaf to Ctrl-C; here it counts.
+    Shells and Ray make what they start deaf to Ctrl-C; here it counts.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
     if os.getppid() != parent:
