@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 
 import pytest
 from helpers import ROOT, rows_written, wait_for
@@ -11,8 +12,9 @@ from helpers import ROOT, rows_written, wait_for
 from benchmarks import remains
 from traces_jax.host import cli
 from traces_jax.host.study import outcomes, plan, runner
+from traces_jax.host.study.engines import base
 from traces_jax.host.study.engines.ray_cluster import RayCluster
-from traces_jax.host.study.engines.slurm import Slurm
+from traces_jax.host.study.engines.slurm import Slurm, Worker
 from traces_jax.host.study.rows import Row, Study
 
 EXPERIMENT = """
@@ -114,3 +116,40 @@ def test_submitit_runs_a_study(place):
     engine = Slurm(place / "out", {"timeout_min": 5}, cluster="local")
     assert run(engine, steps, place / "out")
     check_done(place / "out", steps)
+
+
+def test_a_job_whose_time_is_over_saves_and_is_called_again(place):
+    """As submitit does: `checkpoint` while the job runs, and another call of what it returns."""
+    pytest.importorskip("submitit")
+    (step,) = plan.make(Study([Row("probe.py", "oracle", seeds=1)]), (), (), None).values()
+    base.prepare(place, step)
+    worker = Worker(base.Job(place, step, (), 1, 0, str(ROOT)))
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(worker()))
+    thread.start()
+    wait_for(lambda: rows_written(place / step.output) >= 20)
+    again = worker.checkpoint()
+    thread.join()
+    assert codes == [cli.STOPPED] and 20 <= rows_written(place / step.output) < 200
+    assert again.result() == cli.OK and rows_written(place / step.output) == 200
+
+
+def test_a_job_of_an_earlier_call_is_found_again(place):
+    """SLURM's jobs outlive the study. Here they are played by jobs that are done, or not, as the test says."""
+    pytest.importorskip("submitit")
+    lost, over, alive = plan.make(Study([Row("probe.py", "oracle", seeds=3)]), (), (), None).values()
+    engine = Slurm(place, {}, cluster="local")
+
+    class Played:
+        def __init__(self, folder, number):
+            self.number, self.state = number, "UNKNOWN" if number == "6" else "PENDING"
+
+        def done(self):
+            return self.number == "7"
+
+    engine._job_class = Played
+    for own, number in ((lost, "6"), (over, "7"), (alive, "8")):
+        base.prepare(place, own)
+        (place / own.folder / "slurm.txt").write_text(number)
+        engine.start(base.Job(place, own, (), 1, 0, str(ROOT)))
+    assert [job.step for job in engine._waiting] == [lost, over] and list(engine._jobs) == [alive.name]

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any
 
-from traces_jax.host import cli, errors
+from traces_jax.host import cli, errors, locks
 from traces_jax.host.study import outcomes
 from traces_jax.host.study.engines import base
 from traces_jax.host.study.engines.base import Job
@@ -31,8 +31,10 @@ class Slurm:
             self._executor.update_parameters(**parameters)
         except (RuntimeError, ValueError, NameError, TypeError) as error:
             raise errors.UserError(f"--engine=slurm cannot be used: {cli.one_line(error)}") from None
+        self._job_class = submitit.LocalJob if cluster == "local" else submitit.SlurmJob
         self._waiting: list[Job] = []
         self._jobs: dict[str, tuple[Any, Job]] = {}
+        self._stopped = False
 
     def start(self, job: Job) -> None:
         earlier = self._earlier(job)
@@ -42,21 +44,28 @@ class Slurm:
             self._jobs[job.step.name] = earlier, job
 
     def _earlier(self, job: Job) -> Any:
-        """The job of an earlier call of the study, if it is still in the queue or runs."""
+        """The job of an earlier call of the study, if it is still in the queue or runs.
+
+        Of a job that SLURM knows nothing of, nobody can tell. It gets a second one, which waits for its turn.
+        """
         path = job.root / job.step.folder / _NUMBER
         if not path.exists():
             return None
-        found = self._executor.job_class(self._executor.folder, path.read_text(encoding="utf-8").strip())
-        return None if found.done() else found
+        found = self._job_class(self._executor.folder, path.read_text(encoding="utf-8").strip())
+        return None if found.done() or found.state == "UNKNOWN" else found
 
     def ended(self) -> dict[str, int]:
         self._submit()
         found = {}
         for name, (submitted, job) in list(self._jobs.items()):
-            if submitted.done():
+            if self._has_ended(submitted, job):
                 del self._jobs[name]
                 found[name] = _code(job)
         return found
+
+    def _has_ended(self, submitted: Any, job: Job) -> bool:
+        """A job that was cancelled has ended as soon as its step has saved: SLURM's accounting tells it much later."""
+        return not locks.is_held(job.root / job.step.folder / outcomes.LOCK) if self._stopped else submitted.done()
 
     def _submit(self) -> None:
         if not self._waiting:
@@ -71,6 +80,7 @@ class Slurm:
         self._waiting.clear()
 
     def stop(self) -> None:
+        self._stopped = True
         self._waiting.clear()
         for submitted, _ in self._jobs.values():
             submitted.cancel(check=False)
