@@ -21,7 +21,7 @@ from absl import flags
 from benchmarks import commands, remains
 from traces_jax.host import cli
 
-RUNNER, WORKER, RAY_WORKER = "runner", "worker", "Ray worker"
+VICTIMS = RUNNER, WORKER, RAY_WORKER = "runner", "worker", "Ray worker"
 _TABLES = ("results.csv", "improvement.csv", "results.md")
 _CHILD = "traces_jax.host.study.child"
 # Seconds from the start of a runner, or from the last kill, to the next.
@@ -102,7 +102,7 @@ def main() -> int:
     if quiet.finish(0, chance) != cli.OK:
         raise RuntimeError(f"the undisturbed study failed; see {root}")
     expected, wrong = table(quiet.folder), []
-    for victim in (RUNNER, WORKER, RAY_WORKER):
+    for victim in VICTIMS:
         kills, studies = 0, 0
         while kills < _KILLS.value:
             own = Disturbed(victim, root / f"{victim.replace(' ', '_')}_{studies}")

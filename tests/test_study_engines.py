@@ -128,6 +128,8 @@ def test_a_job_whose_time_is_over_saves_and_is_called_again(place):
     thread = threading.Thread(target=lambda: codes.append(worker()))
     thread.start()
     wait_for(lambda: rows_written(place / step.output) >= 20)
+    # SLURM sends its warning to all processes of a job.
+    worker._child.send_signal(signal.SIGUSR2)
     again = worker.checkpoint()
     thread.join()
     assert codes == [cli.STOPPED] and 20 <= rows_written(place / step.output) < 200

@@ -27,7 +27,7 @@ class RayCluster:
             self._ray = importlib.import_module("ray")
         except ImportError:
             raise errors.UserError("--engine=ray needs Ray; pip install 'traces_jax[ray]' brings it.") from None
-        self._shared = shared
+        self._shared, self._stopped = shared, False
         self._tasks: dict[Any, Job] = {}
         self._ray.init(log_to_driver=False, include_dashboard=False, logging_level="error")
 
@@ -66,7 +66,8 @@ class RayCluster:
 
     def stop(self) -> None:
         for task in self._tasks:
-            self._ray.cancel(task)
+            self._ray.cancel(task, force=self._stopped)
+        self._stopped = True
 
     def close(self) -> None:
         self._ray.shutdown()
