@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from helpers import ROOT, make_config
 
+from traces_jax import config as config_lib
 from traces_jax import sources, tasks
 from traces_jax.core import normalize
 from traces_jax.estimator import pretrain as pretrain_lib
@@ -461,7 +462,7 @@ def test_folders_of_others_are_left_alone(tmp_path):
 
 def test_the_true_cost_needs_no_estimator(tmp_path):
     write(tmp_path / "a.hdf5", record())
-    with pytest.raises(errors.UserError, match=r"method.source=oracle is not right: it learns no estimator"):
+    with pytest.raises(config_lib.ConfigError, match=r"method.source=oracle is not right: it learns no estimator"):
         host.pretrain(config_of(method={"source": "oracle"}), tmp_path / "a.hdf5", tmp_path / "out")
 
 
