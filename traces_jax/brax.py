@@ -1,4 +1,4 @@
-"""The door for Brax: every task as a `brax.envs.Env`, for Brax's trainers and wrappers.
+"""Brax environments: every task as a `brax.envs.Env`, for Brax's trainers and wrappers.
 
 As always in Brax, an environment keeps no time: give the task's horizon to the trainer or to the EpisodeWrapper as
 `episode_length`. The cost of a step is `state.info["cost"]`; `state.done` is 1 when the episode ended for good.

@@ -1,4 +1,4 @@
-"""The door for Gymnasium: gymnasium.make("traces_jax.gym:traces_jax/SafetyAntVelocity-v1").
+"""Gymnasium environments: gymnasium.make("traces_jax.gym:traces_jax/SafetyAntVelocity-v1").
 
 Importing this module registers the tasks and stays light: JAX is loaded when the first environment is made.
 """

@@ -1,7 +1,7 @@
 """Watch: python -m traces_jax.watch --run runs/ant
 
 Shows a run that is going on or finished: curves of return, true cost, acceptance, multiplier and labels (mean over
-lanes, on a ground of one standard deviation), and the newest figures of each lane. Looks again every few seconds
+lanes, with a band of one standard deviation), and the newest figures of each lane. Looks again every few seconds
 until the run is complete; Ctrl-C ends it, and the run goes on. Needs no server.
 """
 

@@ -202,7 +202,7 @@ class PretrainConfig:
     """Fitting the estimator to recorded trajectories before any run."""
 
     # Most gradient steps. The speed of a robot is found in some hundred, its place on a circle in thousands.
-    # With 0 it is only said how good the estimator is that estimator.init names.
+    # With 0 nothing is trained: the accuracy of the estimator given by estimator.init is printed.
     steps: int = whole(4000, low=0)
     # Trajectories in a gradient step.
     batch: int = whole(32)

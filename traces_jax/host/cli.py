@@ -94,7 +94,7 @@ def one_line(error: Exception) -> str:
     if hint:
         return f"field {hint[2]!r} does not exist; did you mean {hint[1]!r}?"
     if isinstance(error, KeyError | AttributeError) and re.fullmatch(r"[\"']*\w+[\"']*", text):
-        return f"field {text.strip(_QUOTES)!r} does not exist; traces_jax/config.py lists all."
+        return f"field {text.strip(_QUOTES)!r} does not exist; traces_jax/config/schema.py lists all."
     if isinstance(error, SyntaxError):
         return f"{error.filename} is not Python: {error.msg}, line {error.lineno}."
     return " ".join(text.split())

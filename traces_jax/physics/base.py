@@ -1,7 +1,7 @@
-"""The door to physics: what a task may ask of a simulator, and nothing more.
+"""The interface to physics: what a task may ask of a simulator, and nothing more.
 
 A `Physics` steps one MuJoCo model. Tasks are written for a single environment
-and vmapped; both rooms behind the door (`native`, `mjx`) follow that.
+and vmapped; both simulators (`native`, `mjx`) follow that.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""MJX, MuJoCo in JAX: the room for GPUs and TPUs; pure and differentiable, slow on CPUs."""
+"""MJX, MuJoCo in JAX: for GPUs and TPUs; pure and differentiable, slow on CPUs."""
 
 import contextlib
 from collections.abc import Iterator

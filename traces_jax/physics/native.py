@@ -1,4 +1,4 @@
-"""MuJoCo's C engine, called from inside jit: the fast room on CPUs.
+"""MuJoCo's C engine, called from inside jit: the fast one on CPUs.
 
 Every environment step is one call for all environments of all lanes on a device. The engine works in float64; its
 exact state travels through the float32 program as raw bits in `PhysicsState.memory`, so nothing is lost between steps

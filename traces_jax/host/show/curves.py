@@ -22,7 +22,7 @@ def plot(
     marks: Sequence[float] = (),
     bounds: tuple[float, float] | None = None,
 ) -> list[str]:
-    """Draws the mean over lanes as a line, on a ground of one standard deviation to either side within what was seen.
+    """Draws the mean over lanes as a line, with a band of one standard deviation, cut to the range of the data.
 
     Args:
       values: [S, I]; what is not finite is not there.
