@@ -61,7 +61,7 @@ HEADERS = {
     "many dimensions": (described(str((1,) * 200 + (6,))), "not the size that it declares"),
     "a part of what is there": (described("(3,)", "'(2,)<f8'"), None),
     "nothing, many times": (described(str((10**15,)), "'<U0'"), "not the size that it declares"),
-    "objects": (described("(6,)", "'|O'"), "an array of Python's objects"),
+    "objects": (described("(6,)", "'|O'"), "an array of Python objects"),
     "half a header": (described("(6,)")[:-9] + "'''", "is no array"),
     "open brackets": ("(" * 5000, "is no array"),
     "no type": (described("(6,)", "'<f9'"), "is no array"),
@@ -124,16 +124,16 @@ def test_what_was_saved_comes_back(tmp_path):
 def test_members_that_are_no_arrays(tmp_path):
     for content in (b"", b"text", npy(SIX)[:20], npy(SIX)[:-1], npy(SIX) + b"more"):
         assert "'a.npy'" in refusal(archive(tmp_path / "a.npz", {"a.npy": content}))
-    assert "'notes.txt', which is no array" in refusal(archive(tmp_path / "a.npz", {"notes.txt": b"text"}))
+    assert "'notes.txt', which is not an array" in refusal(archive(tmp_path / "a.npz", {"notes.txt": b"text"}))
     assert "is no array" in refusal(archive(tmp_path / "a.npz", {"x" * 30000: b""}))
 
 
 def test_ways_to_pack_that_are_not_read(tmp_path):
     path = archive(tmp_path / "a.npz", {"a.npy": npy(SIX)}, zipfile.ZIP_LZMA)
-    assert "packs 'a.npy' in a way that is not known here" in refusal(path)
+    assert "packs 'a.npy' with an unknown compression" in refusal(path)
     path = archive(tmp_path / "a.npz", {"a.npy": npy(SIX)})
     patch(path, 8, 10, struct.pack("<H", 99))
-    assert "packs 'a.npy' in a way that is not known here" in refusal(path)
+    assert "packs 'a.npy' with an unknown compression" in refusal(path)
     path = archive(tmp_path / "a.npz", {"a.npy": npy(SIX)})
     patch(path, 6, 8, struct.pack("<H", 1))
     assert "is encrypted" in refusal(path)
@@ -255,7 +255,7 @@ NOT_HERE = "costs is a link to another place; the array itself must be there."
 ELSEWHERE = "costs has its numbers in other files; they must be in this one."
 NO_ARRAY = "has no array 'costs'; it must hold"
 NO_NUMBERS = "; it must hold real numbers."
-PACKED = "costs is packed in a way that is not known here; gzip or none would be right."
+PACKED = "costs has an unknown compression; gzip or none would be right."
 RECORDINGS = {
     "external link": (lambda file: in_other_file(file, "link"), NOT_HERE),
     "external storage": (lambda file: in_other_file(file, "storage"), ELSEWHERE),

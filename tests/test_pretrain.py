@@ -215,7 +215,7 @@ def test_bad_files_are_one_sentence_and_leave_nothing(case, tmp_path):
 @pytest.mark.parametrize("damage", [cut_short, overwrite, lambda path: path.write_text("not at all")])
 def test_damaged_files_are_one_sentence_and_leave_nothing(damage, tmp_path):
     damage(write(tmp_path / "a.hdf5", record(), chunks=True, compression="gzip"))
-    refused(tmp_path, r"a.hdf5 is not a whole HDF5 file \(.*\); give one in DSRL's layout\.")
+    refused(tmp_path, r"a.hdf5 is not a complete HDF5 file \(.*\); give one in DSRL's layout\.")
 
 
 def test_a_missing_file(tmp_path):
@@ -455,7 +455,7 @@ def test_folders_of_others_are_left_alone(tmp_path):
     write(tmp_path / "a.hdf5", record())
     (tmp_path / "out").mkdir()
     (tmp_path / "out/thesis.txt").write_text("precious")
-    with pytest.raises(errors.UserError, match=r"--out=.*out exists and is no estimator; choose another folder\."):
+    with pytest.raises(errors.UserError, match=r"--out=.*out exists and is not an estimator; choose another folder\."):
         host.pretrain(config_of(), tmp_path / "a.hdf5", tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
 

@@ -21,7 +21,7 @@ from traces_jax.host.data import arrays
 _CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment file, for instance experiments/ant.py.")
 _OUT = flags.DEFINE_string("out", None, "Output file (.hdf5).")
 _EPISODES = flags.DEFINE_integer("episodes", 1000, "Episodes in the file.")
-_OVERWRITE = flags.DEFINE_boolean("overwrite", False, "Replace a file that is there.", allow_override=True)
+_OVERWRITE = flags.DEFINE_boolean("overwrite", False, "Replace an existing file.", allow_override=True)
 
 
 def main() -> int:

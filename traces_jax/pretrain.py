@@ -24,7 +24,7 @@ _CONFIG = config_flags.DEFINE_config_file(
 )
 _DATA = flags.DEFINE_string("data", None, "Recorded trajectories (.hdf5).")
 _OUT = flags.DEFINE_string("out", None, "Folder for the estimator.", allow_override=True)
-_OVERWRITE = flags.DEFINE_boolean("overwrite", False, "Replace an estimator that is there.", allow_override=True)
+_OVERWRITE = flags.DEFINE_boolean("overwrite", False, "Replace an existing estimator.", allow_override=True)
 
 
 def main() -> int:

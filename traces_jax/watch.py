@@ -18,8 +18,8 @@ from traces_jax.host.show import view
 
 # Other commands have this flag too, and tests load them into one process.
 _RUN = flags.DEFINE_string("run", None, "Run folder.", allow_override=True)
-_ONCE = flags.DEFINE_boolean("once", False, "Print what there is and end, as without a terminal.")
-_SECONDS = flags.DEFINE_float("seconds", 3.0, "Time between two looks.")
+_ONCE = flags.DEFINE_boolean("once", False, "Print the current state once and exit, as without a terminal.")
+_SECONDS = flags.DEFINE_float("seconds", 3.0, "Seconds between updates.")
 
 
 def main() -> int:

@@ -24,7 +24,7 @@ _TITLES = {
     "episode/accepted": "share of acceptable episodes",
     "constraint/multiplier": "multiplier",
     "labels/trajectories": "labelled trajectories",
-    "estimate/right": "share the estimator judges rightly",
+    "estimate/right": "accuracy of the estimator",
     "estimate/jensen_gap": "Jensen gap: log E[p] - E[log p]",
 }
 

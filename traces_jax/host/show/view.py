@@ -118,7 +118,7 @@ class View:
         if done == config.iterations:
             parts.append("complete")
         elif done:
-            parts.append(f"last news {progress.clock(time.time() - self._path.stat().st_mtime)} ago")
+            parts.append(f"last update {progress.clock(time.time() - self._path.stat().st_mtime)} ago")
         return parts
 
     def _stopped(self, done: int) -> int:
