@@ -1,8 +1,8 @@
 """Watch: python -m traces_jax.watch --run runs/ant
 
-Shows a run that is going on or finished: curves of return, true cost, acceptance, multiplier and labels (mean over
-lanes, with a band of one standard deviation), and the newest figures of each lane. Looks again every few seconds
-until the run is complete; Ctrl-C ends it, and the run goes on. Needs no server.
+Shows a running or finished run: curves of return, true cost, acceptance, multiplier and labels (mean over lanes, with a
+band of one standard deviation), and the latest values of each lane. Updates every few seconds until the run is
+complete. Ctrl-C ends `watch`, not the run. Needs no server.
 """
 
 import pathlib
