@@ -1,4 +1,4 @@
-"""A task of one's own: push a puck to its goal, but not across the hot disc on the way. See docs/own_task.md."""
+"""A user-defined task: push a puck to its goal, but not across the hot disc on the way. See docs/own_task.md."""
 
 import pathlib
 

@@ -15,7 +15,7 @@ from ml_collections import config_flags
 
 from traces_jax import config as config_lib
 from traces_jax import tasks
-from traces_jax.config import Config, ConfigError, presets
+from traces_jax.config import Config, ConfigError, checks, presets
 from traces_jax.core import parallel
 from traces_jax.host import arguments, experiment
 
@@ -483,12 +483,12 @@ def test_numbers_beyond_all_reason_get_a_sentence(tree, expected):
 
 def test_the_nearest_divisor_of_a_huge_number_is_found_or_let_be():
     """Numbers of iterations and samples may have 19 digits."""
-    assert config_lib._nearest_divisor(20_000, 30) == 32
-    assert config_lib._nearest_divisor(500, 7) == 5
-    assert config_lib._nearest_divisor(6, 100) == 6
+    assert checks._nearest_divisor(20_000, 30) == 32
+    assert checks._nearest_divisor(500, 7) == 5
+    assert checks._nearest_divisor(6, 100) == 6
     prime = 2**61 - 1
-    assert config_lib._nearest_divisor(prime, 10**12) == 1
-    assert config_lib._nearest_divisor(prime, 50) == 1
+    assert checks._nearest_divisor(prime, 10**12) == 1
+    assert checks._nearest_divisor(prime, 50) == 1
 
 
 # --- Settings without effect ---------------------------------------------------------------------------------------

@@ -75,14 +75,14 @@ def played(built: build.Built, state: LearnerState, count: int) -> list[dict[str
     @jax.jit
     def step(state, environment, memory, noise):
         player = learner.player(config, state)
-        action = player.act(environment.obs, player.summarize(memory), noise)
-        memory = player.remember(memory, environment.obs, action)
-        return jax.vmap(task.step)(environment, action), memory, action
+        action = player.act(environment.obs, player.summarize(memory.source), memory.solver, noise)
+        after = jax.vmap(task.step)(environment, action)
+        return after, player.remember(memory, environment.obs, action, after.info["cost"]), action
 
     for lane in range(len(built.lanes)):
         own = lane_of(state, lane)
         environment, noises = start(own.key)
-        memory, rows = learner.source.memory(config, count), []
+        memory, rows = learner.player(config, own).begin(count), []
         for noise in noises:
             observation = environment.obs
             environment, memory, action = step(own, environment, memory, noise)

@@ -157,14 +157,14 @@ def test_a_lane_without_a_best_state_is_left_out(finished, tmp_path):
     kept.close()
     said: list[str] = []
     assert [lane.name for lane in restore.load(folder, "best", None, said.append).built.lanes] == ["seed=1"]
-    assert said == ["seed=0 kept its constraint at no checkpoint, so it has no best state."]
+    assert said == ["seed=0 satisfied its constraint at no checkpoint, so it has no best state."]
     with pytest.raises(errors.UserError, match="--step=best is not possible for seed 0"):
         restore.load(folder, "best", 0, said.append)
 
 
 def test_without_any_best_state_it_says_why(copied):
     shutil.rmtree(copied / "best")
-    with pytest.raises(errors.UserError, match=r"--step=best is not possible .* no seed kept its constraint"):
+    with pytest.raises(errors.UserError, match=r"--step=best is not possible .* no seed satisfied its constraint"):
         restore.load(copied, "best", None, pytest.fail)
 
 
@@ -340,8 +340,8 @@ def test_a_lane_that_becomes_non_finite_is_frozen_and_the_others_finish(finished
     folder = tmp_path / "run"
     assert loop.train(make_config(**PROBE, seeds=2), folder)
     said = capsys.readouterr().out
-    assert "seed=1 became non-finite in iteration 2; it learns nothing from there on" in said
-    assert "note: seed=1 became non-finite in iteration 2; it was evaluated as it was before that" in said
+    assert "seed=1 became non-finite in iteration 2; it is not trained any further" in said
+    assert "note: seed=1 became non-finite in iteration 2; its state before that was evaluated" in said
     rows = list(metrics.read(folder / "metrics.jsonl"))
     mine, theirs = (
         [row for row in remains.rows(own / "metrics.jsonl") if row["lane"] == "seed=0"] for own in (folder, finished)
@@ -362,7 +362,7 @@ def test_a_second_interrupt_ends_at_once(tmp_path, environment):
     child.send_signal(signal.SIGTERM)
     child.send_signal(signal.SIGCONT)
     output, _ = child.communicate(timeout=60)
-    assert child.returncode == 3 and "stopped at once; the same command goes on" in output
+    assert child.returncode == 3 and "stopped at once; the same command resumes" in output
 
 
 @pytest.mark.parametrize("place", ["/proc/x", "file/x"])

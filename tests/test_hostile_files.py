@@ -53,21 +53,21 @@ def patch(path: pathlib.Path, local: int, directory: int, value: bytes) -> None:
 
 SIX = np.arange(6.0)
 HEADERS = {
-    "too large a shape": (described(f"({10**15},)"), "not the size that it declares"),
-    "too large for a computer": (described(f"({2**62}, {2**62})"), "not the size that it declares"),
-    "too large and empty": (described(f"(0, {2**62}, {2**62})"), "not the size that it declares"),
-    "too small a shape": (described("(5,)"), "not the size that it declares"),
-    "negative": (described("(-1, -6)"), "not the size that it declares"),
-    "many dimensions": (described(str((1,) * 200 + (6,))), "not the size that it declares"),
+    "too large a shape": (described(f"({10**15},)"), "not have the size that it declares"),
+    "too large for a computer": (described(f"({2**62}, {2**62})"), "not have the size that it declares"),
+    "too large and empty": (described(f"(0, {2**62}, {2**62})"), "not have the size that it declares"),
+    "too small a shape": (described("(5,)"), "not have the size that it declares"),
+    "negative": (described("(-1, -6)"), "not have the size that it declares"),
+    "many dimensions": (described(str((1,) * 200 + (6,))), "not have the size that it declares"),
     "a part of what is there": (described("(3,)", "'(2,)<f8'"), None),
-    "nothing, many times": (described(str((10**15,)), "'<U0'"), "not the size that it declares"),
-    "objects": (described("(6,)", "'|O'"), "an array of Python's objects"),
-    "half a header": (described("(6,)")[:-9] + "'''", "is no array"),
-    "open brackets": ("(" * 5000, "is no array"),
-    "no type": (described("(6,)", "'<f9'"), "is no array"),
-    "odd type": (described("(6,)", "[[[]]]"), "is no array"),
-    "no text": ("\udc80", "is no array"),
-    "long": (described("(6,)") + " " * 60000, "is no array"),
+    "nothing, many times": (described(str((10**15,)), "'<U0'"), "not have the size that it declares"),
+    "objects": (described("(6,)", "'|O'"), "an array of Python objects"),
+    "half a header": (described("(6,)")[:-9] + "'''", "is not an array"),
+    "open brackets": ("(" * 5000, "is not an array"),
+    "no type": (described("(6,)", "'<f9'"), "is not an array"),
+    "odd type": (described("(6,)", "[[[]]]"), "is not an array"),
+    "no text": ("\udc80", "is not an array"),
+    "long": (described("(6,)") + " " * 60000, "is not an array"),
 }
 
 
@@ -124,16 +124,16 @@ def test_what_was_saved_comes_back(tmp_path):
 def test_members_that_are_no_arrays(tmp_path):
     for content in (b"", b"text", npy(SIX)[:20], npy(SIX)[:-1], npy(SIX) + b"more"):
         assert "'a.npy'" in refusal(archive(tmp_path / "a.npz", {"a.npy": content}))
-    assert "'notes.txt', which is no array" in refusal(archive(tmp_path / "a.npz", {"notes.txt": b"text"}))
-    assert "is no array" in refusal(archive(tmp_path / "a.npz", {"x" * 30000: b""}))
+    assert "'notes.txt', which is not an array" in refusal(archive(tmp_path / "a.npz", {"notes.txt": b"text"}))
+    assert "is not an array" in refusal(archive(tmp_path / "a.npz", {"x" * 30000: b""}))
 
 
 def test_ways_to_pack_that_are_not_read(tmp_path):
     path = archive(tmp_path / "a.npz", {"a.npy": npy(SIX)}, zipfile.ZIP_LZMA)
-    assert "packs 'a.npy' in a way that is not known here" in refusal(path)
+    assert "packs 'a.npy' with an unknown compression" in refusal(path)
     path = archive(tmp_path / "a.npz", {"a.npy": npy(SIX)})
     patch(path, 8, 10, struct.pack("<H", 99))
-    assert "packs 'a.npy' in a way that is not known here" in refusal(path)
+    assert "packs 'a.npy' with an unknown compression" in refusal(path)
     path = archive(tmp_path / "a.npz", {"a.npy": npy(SIX)})
     patch(path, 6, 8, struct.pack("<H", 1))
     assert "is encrypted" in refusal(path)
@@ -255,7 +255,7 @@ NOT_HERE = "costs is a link to another place; the array itself must be there."
 ELSEWHERE = "costs has its numbers in other files; they must be in this one."
 NO_ARRAY = "has no array 'costs'; it must hold"
 NO_NUMBERS = "; it must hold real numbers."
-PACKED = "costs is packed in a way that is not known here; gzip or none would be right."
+PACKED = "costs has an unknown compression; gzip or none would be right."
 RECORDINGS = {
     "external link": (lambda file: in_other_file(file, "link"), NOT_HERE),
     "external storage": (lambda file: in_other_file(file, "storage"), ELSEWHERE),

@@ -258,8 +258,8 @@ def test_all_of_the_authors_files_are_told_apart():
     ("content", "says"),
     [
         (None, "cannot be read: No such file"),
-        (b"", "is not a whole zip archive"),
-        (b"gru", "is not a whole zip archive"),
+        (b"", "is not a complete zip archive"),
+        (b"gru", "is not a complete zip archive"),
         # How PyTorch saved before 1.6: pickles one after the other, the first one a magic number.
         (pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2), "saved by PyTorch 1.6 or later"),
     ],
@@ -295,7 +295,7 @@ def test_files_cut_short_or_changed(tmp_path):
     path = save_arrays(tmp_path / "a.pt", estimator_arrays())
     good = path.read_bytes()
     path.write_bytes(good[: len(good) // 2])
-    assert "is not a whole zip archive" in refusal(path)
+    assert "is not a complete zip archive" in refusal(path)
     # One number of one weight: the archive's check sums see it.
     weight = estimator_arrays()["gru.weight_hh_l0"].tobytes()
     path.write_bytes(good.replace(weight, b"\0" + weight[1:]))
@@ -434,9 +434,9 @@ RAW = {
     "named by a number": (b"\x80\x04\x8c\x02osK\x01\x93.", "1 where a str must be"),
     "other rebuilding": (b"ctorch._utils\n_rebuild_parameter\n.", "'torch._utils._rebuild_parameter'"),
     # A name that is allowed, but used for something else.
-    "call of a storage": (b"ctorch\nFloatStorage\nK\x03\x85R.", "calls what describes no tensor"),
-    "call of text": (b"X\x03\0\0\0ran)R.", "calls what describes no tensor"),
-    "too few arguments": (b"ctorch._utils\n_rebuild_tensor_v2\n)R.", "calls what describes no tensor"),
+    "call of a storage": (b"ctorch\nFloatStorage\nK\x03\x85R.", "calls something that does not describe a tensor"),
+    "call of text": (b"X\x03\0\0\0ran)R.", "calls something that does not describe a tensor"),
+    "too few arguments": (b"ctorch._utils\n_rebuild_tensor_v2\n)R.", "calls something that does not describe a tensor"),
     "change of a class": (b"ccollections\nOrderedDict\n}X\x03\0\0\0popK\x01sb.", "a _Name where a dict must be"),
     # Room for four thousand million objects that are not there, which Python's reader would make.
     "numbering": (b"]r\xf0\xff\xff\xff.", "an object of type 'list'"),

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from helpers import ROOT, make_config
 
+from traces_jax import config as config_lib
 from traces_jax import sources, tasks
 from traces_jax.core import normalize
 from traces_jax.estimator import pretrain as pretrain_lib
@@ -214,7 +215,7 @@ def test_bad_files_are_one_sentence_and_leave_nothing(case, tmp_path):
 @pytest.mark.parametrize("damage", [cut_short, overwrite, lambda path: path.write_text("not at all")])
 def test_damaged_files_are_one_sentence_and_leave_nothing(damage, tmp_path):
     damage(write(tmp_path / "a.hdf5", record(), chunks=True, compression="gzip"))
-    refused(tmp_path, r"a.hdf5 is not a whole HDF5 file \(.*\); give one in DSRL's layout\.")
+    refused(tmp_path, r"a.hdf5 is not a complete HDF5 file \(.*\); give one in DSRL's layout\.")
 
 
 def test_a_missing_file(tmp_path):
@@ -454,14 +455,14 @@ def test_folders_of_others_are_left_alone(tmp_path):
     write(tmp_path / "a.hdf5", record())
     (tmp_path / "out").mkdir()
     (tmp_path / "out/thesis.txt").write_text("precious")
-    with pytest.raises(errors.UserError, match=r"--out=.*out exists and is no estimator; choose another folder\."):
+    with pytest.raises(errors.UserError, match=r"--out=.*out exists and is not an estimator; choose another folder\."):
         host.pretrain(config_of(), tmp_path / "a.hdf5", tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
 
 
 def test_the_true_cost_needs_no_estimator(tmp_path):
     write(tmp_path / "a.hdf5", record())
-    with pytest.raises(errors.UserError, match=r"method.source=oracle is not right: it learns no estimator"):
+    with pytest.raises(config_lib.ConfigError, match=r"method.source=oracle is not right: it learns no estimator"):
         host.pretrain(config_of(method={"source": "oracle"}), tmp_path / "a.hdf5", tmp_path / "out")
 
 

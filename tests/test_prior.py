@@ -208,7 +208,7 @@ OTHERS = {
     "interval": ({"labels": {"interval": 5}}, "labels.interval=2, not 5"),
     "task": (
         {"task": "ProbeHistory", "environment": {"steps": 16}, "steps": 384, "ppo": {"minibatch": 16}},
-        r"is for ProbeBudget \(1 numbers of observation, 1 of action, 10 steps\); ProbeHistory has others \(.*8 s",
+        r"is for ProbeBudget \(1 features of observation, 1 of action, 10 steps\); ProbeHistory has others \(.*8 s",
     ),
     "oracle": ({"method": {"source": "oracle"}}, "is not right with method.source=oracle, which has no estimator"),
 }
@@ -231,7 +231,7 @@ PT = {
     ),
     "features": (
         AS_PUBLISHED,
-        r"a.pt reads 3 numbers of a step; ProbeBudget has 1 of observation and 1 of action\.",
+        r"a.pt reads 3 features of a step; ProbeBudget has 1 of observation and 1 of action\.",
         3,
     ),
 }
@@ -275,7 +275,7 @@ DAMAGES = {
     describe(b"\xff"): "estimator.json is damaged: 'utf-8' codec",
     describe(b"[" * 50_000): "estimator.json is damaged: maximum recursion depth",
     describe(b"9" * 5000): "estimator.json is damaged: Exceeds the limit",
-    cut: "estimator.npz is not a whole zip archive; pretrain again",
+    cut: "estimator.npz is not a complete zip archive; pretrain again",
     poison: "estimator.npz is damaged: fitted.params.mean_head.bias holds numbers that are not finite",
     shorten: r"store.npz is damaged: labels must be float32 \[9, 5\]",
     lambda folder: (folder / "store.npz").unlink(): "store.npz cannot be read: No such file or directory; pre",

@@ -660,7 +660,7 @@ def test_a_report_that_fails_leaves_the_older_one(tmp_path, monkeypatch):
     folder = write_run(tmp_path / "a", {"seed=0": ([1], [1])})
     (tmp_path / "report").mkdir()
     (tmp_path / "report/index.html").write_text("older")
-    monkeypatch.setattr(pictures, "draw", lambda plan: 1 / 0)
+    monkeypatch.setattr(canvas, "draw", lambda plan: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run_main(folder, out=tmp_path / "report")
     assert contents(tmp_path / "report") == {"index.html": b"older"}

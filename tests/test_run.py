@@ -83,7 +83,7 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
             path.write_bytes(b"\0" * 50)
     said: list[str] = []
     assert restore.load(tmp_path / "hurt", "latest", None, said.append).iterations[0] < config.iterations
-    assert "passed over" in said[0] and newest.exists(), "whoever only reads moves nothing"
+    assert "skipped" in said[0] and newest.exists(), "whoever only reads moves nothing"
     # The run is said to have begun on a machine with another number of cores.
     about = tmp_path / "hurt/run.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), "devices": 5}))
@@ -91,7 +91,7 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
     assert loop.train(config, tmp_path / "hurt")
     printed = " ".join(capsys.readouterr().out.split())
     assert "damaged" in printed
-    assert f"the run began with 5 devices and goes on with {jax.device_count()}: the last digits may differ" in printed
+    assert f"started with 5 devices and continues with {jax.device_count()}: the last digits may differ" in printed
     assert_same_run(tmp_path / "run", tmp_path / "hurt")
 
 
@@ -104,7 +104,7 @@ def test_a_checkpoint_of_other_shapes_is_not_called_damaged(tmp_path):
     wider["policy"]["hidden"] = [9]
     path.write_text(json.dumps(wider))
     before = sorted((tmp_path / "run/checkpoints").iterdir())
-    says = r"checkpoints/4 is of another version of this program, .*: agent\..* is \[1, 8\] there and \[1, 9\] here\."
+    says = r"checkpoints/4 is of another version of this program, .*: solver\..* is \[1, 8\] there and \[1, 9\] here\."
     with pytest.raises(errors.UserError, match=says):
         restore.load(tmp_path / "run", "latest", None, pytest.fail)
     with pytest.raises(errors.UserError, match=says):

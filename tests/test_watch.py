@@ -287,7 +287,7 @@ def test_a_complete_run_and_an_old_one(tmp_path: pathlib.Path):
     os.utime(tmp_path / "run/metrics.jsonl", (hour_ago, hour_ago))
     seen = view.View(tmp_path / "run", config)
     assert not seen.look()
-    assert "last news 1:00:0" in " ".join(printed(seen)[:2])
+    assert "last update 1:00:0" in " ".join(printed(seen)[:2])
     with (tmp_path / "run/metrics.jsonl").open("a") as file:
         file.writelines(line(config, 9, lane) for lane in range(3))
     assert not seen.look(), "one lane's row is missing"

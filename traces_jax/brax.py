@@ -1,13 +1,13 @@
-"""The door for Brax: every task as a `brax.envs.Env`, for Brax's trainers and wrappers.
+"""Brax environments: every task as a `brax.envs.Env`, for Brax's trainers and wrappers.
 
-As always in Brax, an environment keeps no time: give the task's horizon to the trainer or to the EpisodeWrapper as
-`episode_length`. The cost of a step is `state.info["cost"]`; `state.done` is 1 when the episode ended for good.
+As usual in Brax, an environment has no time limit: give the task's horizon to the trainer or to the EpisodeWrapper as
+`episode_length`. The cost of a step is `state.info["cost"]`; `state.done` is 1 when the episode has terminated.
 
-Of Brax 0.14.2 on jax 0.10, the wrappers and the trainers ARS and ES run. PPO, SAC and APG run with no environment,
-Brax's own included: they call `jax.device_put_replicated`, which jax 0.10 no longer has.
+With Brax 0.14.2 on jax 0.10, the wrappers and the trainers ARS and ES work. PPO, SAC and APG fail with any environment,
+including Brax's own: they call `jax.device_put_replicated`, which jax 0.10 no longer has.
 
-Brax's AutoResetWrapper brings back the mechanical state and the observation of the first start, but nothing of `info`.
-The drone keeps the speed of its rotors there, so after such a reset they turn as they did at the end.
+Brax's AutoResetWrapper restores the initial mechanical state and observation, but not `info`. The drone keeps its rotor
+speeds there, so after such a reset they are those of the episode's end.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import jax
 from traces_jax import tasks
 from traces_jax.tasks import base
 
-# Brax imports MJX, which prints to standard output that packages nobody needs here are missing.
+# Brax imports MJX, which prints to standard output about missing packages that are not needed here.
 with contextlib.redirect_stdout(io.StringIO()):
     from brax.envs.base import Env, State
 
@@ -31,13 +31,13 @@ def make(name: str, *, backend: str = "native", **settings) -> "TaskEnv":
 
 
 class TaskEnv(Env):
-    """A task under Brax's types."""
+    """A task as a Brax environment."""
 
     def __init__(self, task: tasks.Task):
         self.task = task
 
     def reset(self, rng: jax.Array) -> State:
-        """A random start. rng: a key, consumed."""
+        """A random initial state. rng: a key, consumed."""
         return _to_brax(self.task.reset(rng), metrics={}, info={})
 
     def step(self, state: State, action: jax.Array) -> State:
@@ -48,7 +48,7 @@ class TaskEnv(Env):
             reward=state.reward,
             done=state.done,
             metrics=state.metrics,
-            # A clock that always stands at the start: the task then never ends an episode by time.
+            # The step count is reset in every step, so that the task never truncates an episode.
             info={**state.info, **base.initial_info()},
         )
         after = self.task.step(before, action)
@@ -69,7 +69,7 @@ class TaskEnv(Env):
 
 
 def _to_brax(state: tasks.State, *, metrics: dict[str, Any], info: dict[str, Any]) -> State:
-    """metrics, info: those before the step, with what wrappers put there. Our clock and our ends stay with us."""
+    """metrics, info: those before the step, with entries of wrappers. The task's step count and ends are left out."""
     ours = {name: value for name, value in state.info.items() if name not in ("steps", "terminated", "truncated")}
     return State(
         pipeline_state=state.pipeline_state,

@@ -1,12 +1,12 @@
 """Collect: python -m traces_jax.collect --config experiments/ant.py --out ant.hdf5 --episodes 1000
 
-Makes a file of offline data where none can be had: trains policies with the true cost under several limits and without
-one, and takes episodes on the way, of every quality and with summed costs on both sides of constraint.cost_limit. The
-group `collect` of the settings is the recipe. The layout is that of DSRL, a row for each step, episode after episode:
+Generates a file of offline data. Trains policies with the true cost, with several limits and without one, and records
+episodes during training, with mixed returns and with summed costs on both sides of constraint.cost_limit. The settings
+group `collect` controls this. The layout is DSRL's, a row for each step, episode after episode:
 
-  observations, next_observations [N, O]; actions [N, A], as the policy chose them before the task clips; rewards,
-  costs [N]; qpos [N, nq] after the step: float32. terminals [N], the episode ended for good; timeouts [N], the clock
-  ran out: bool. The next observation is the true last one where an episode ended. Attributes of the file: task, config
+  observations, next_observations [N, O]; actions [N, A] of the policy, before the task clips them; rewards, costs [N];
+  qpos [N, nq] after the step: float32. terminals [N], the episode terminated; timeouts [N], the time limit was
+  reached: bool. The next observation is the true last one where an episode ended. Attributes of the file: task, config
   and versions (both JSON).
 """
 
@@ -21,7 +21,7 @@ from traces_jax.host.data import arrays
 _CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment file, for instance experiments/ant.py.")
 _OUT = flags.DEFINE_string("out", None, "Output file (.hdf5).")
 _EPISODES = flags.DEFINE_integer("episodes", 1000, "Episodes in the file.")
-_OVERWRITE = flags.DEFINE_boolean("overwrite", False, "Replace a file that is there.", allow_override=True)
+_OVERWRITE = flags.DEFINE_boolean("overwrite", False, "Replace an existing file.", allow_override=True)
 
 
 def main() -> int:

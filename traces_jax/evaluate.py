@@ -1,13 +1,13 @@
 """Evaluate: python -m traces_jax.evaluate --run runs/ant --episodes 100
 
-Plays fresh episodes with the mean action and frozen statistics; prints and saves return, true cost and acceptance
-rate as mean (std) over seeds. --diagnostics plays as many again with the policy's own noise, prints how well the
-estimator judges them, and saves them step by step:
+Runs new episodes with the mean action and frozen statistics. Prints and saves return, true cost and acceptance rate as
+mean (std) over seeds. --diagnostics runs as many again with the policy's own noise, prints the estimator's accuracy and
+calibration on them, and saves them step by step:
 
-  diagnostics.npz  lanes [S]; return, length, accepted [S, N], the last 1 or 0 as the labeler says of the whole; cost,
-                   credit [S, N, T], the true cost and the mean clamped credit of each step, not a number after the
-                   end; limit [], the summed cost up to which an episode is accepted ([S] if lanes differ in it);
-                   iteration [], finished iterations of the state. A run with the true cost has no credit
+  diagnostics.npz  lanes [S]; return, length, accepted [S, N], the last 1 or 0, the label of the full episode; cost,
+                   credit [S, N, T], the true cost and the mean clamped credit of each step, NaN after the end; limit
+                   [], the summed cost up to which an episode is accepted ([S] if lanes differ in it); iteration [],
+                   finished iterations of the state. A run with the true cost has no credit
 """
 
 import pathlib

@@ -1,6 +1,6 @@
-"""The door for Gymnasium: gymnasium.make("traces_jax.gym:traces_jax/SafetyAntVelocity-v1").
+"""Gymnasium environments: gymnasium.make("traces_jax.gym:traces_jax/SafetyAntVelocity-v1").
 
-Importing this module registers the tasks and stays light: JAX is loaded when the first environment is made.
+Importing this module registers the tasks and is fast: JAX is loaded when the first environment is created.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from traces_jax.host.show.render import Painter
     from traces_jax.tasks import State
 
-# All tasks but the probes. Written out, because the registry of tasks loads JAX; a test holds the two together.
+# All tasks except the probes. Listed here, because the task registry loads JAX; a test checks that both agree.
 NAMES = (
     "SafetyAntVelocity-v1",
     "SafetyHalfCheetahVelocity-v1",
@@ -30,7 +30,7 @@ NAMES = (
 
 
 def register_envs() -> None:
-    """Makes every task known to Gymnasium as traces_jax/<task>. The task keeps the time, so no time limit is added."""
+    """Registers every task with Gymnasium as traces_jax/<task>. Tasks truncate episodes themselves: no time limit."""
     for name in NAMES:
         if f"traces_jax/{name}" not in gymnasium.registry:
             gymnasium.register(f"traces_jax/{name}", entry_point="traces_jax.gym:TaskEnv", kwargs={"task": name})
@@ -70,7 +70,7 @@ class TaskEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """A random start; the same seed gives the same episodes from here on."""
+        """A random initial state; the same seed gives the same episodes from here on."""
         import jax
 
         super().reset(seed=seed, options=options)
@@ -79,7 +79,7 @@ class TaskEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return self._observation(), self._info()
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """action: [A]; what lies beyond the action space is clipped by the task."""
+        """action: [A]; the task clips values outside the action space."""
         import jax
 
         with jax.default_device(self._device):
@@ -99,7 +99,7 @@ class TaskEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return self._painter.draw(np.asarray(self._state.pipeline_state.qpos))
 
     def close(self) -> None:
-        """Lets the drawing context go."""
+        """Frees the rendering context."""
         if self._painter is not None:
             self._painter.close()
             self._painter = None

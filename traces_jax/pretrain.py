@@ -1,13 +1,13 @@
 """Pretrain: python -m traces_jax.pretrain --config experiments/ant.py --data FILE.hdf5 --out estimators/ant
 
-Fits the estimator to recorded trajectories, whose costs it uses for labels alone, until it judges most of some that are
-kept aside right; then says how well it judges others, which it knows nothing of. FILE.hdf5 is in DSRL's layout: flat
-arrays observations [N, O], actions [N, A], costs [N], terminals [N], timeouts [N]; an episode ends where one of the
-last two is true. It may be packed with gzip, and be larger than the memory.
+Fits the estimator to recorded trajectories, whose costs are used for labels only, until its accuracy on a validation
+set reaches the target. Then prints its accuracy on a held-out test set. FILE.hdf5 has DSRL's layout: flat arrays
+observations [N, O], actions [N, A], costs [N], terminals [N], timeouts [N]; an episode ends where one of the last two
+is true. It may be gzip-compressed, and larger than memory.
 
-A run starts from the result with --config.estimator.init=estimators/ant. Pretraining itself may begin with another
-estimator, named in the same way; with --config.pretrain.steps=0 it only says how well that one judges, and --out is
-not needed.
+A run starts from the result with --config.estimator.init=estimators/ant. Pretraining itself may start from another
+estimator in the same way. With --config.pretrain.steps=0 it only prints the accuracy of that one, and --out is not
+needed.
 """
 
 import pathlib
@@ -24,7 +24,7 @@ _CONFIG = config_flags.DEFINE_config_file(
 )
 _DATA = flags.DEFINE_string("data", None, "Recorded trajectories (.hdf5).")
 _OUT = flags.DEFINE_string("out", None, "Folder for the estimator.", allow_override=True)
-_OVERWRITE = flags.DEFINE_boolean("overwrite", False, "Replace an estimator that is there.", allow_override=True)
+_OVERWRITE = flags.DEFINE_boolean("overwrite", False, "Replace an existing estimator.", allow_override=True)
 
 
 def main() -> int:

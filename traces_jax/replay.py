@@ -1,10 +1,10 @@
 """Replay: python -m traces_jax.replay --task SafetyAntVelocity-v1 --actions in.npz --out out.npz [--video out.mp4]
 
-Plays recorded actions open loop, without a policy and without reset noise. The end of an episode does not stop it.
+Applies recorded actions open loop, without a policy and without reset noise. The end of an episode does not stop it.
 
-  in.npz   actions [T, A]; optional start: qpos0 [nq] or, where the robot is set down anywhere on the floor, pose0 [3]
-           (x, y, heading); qvel0 [nv]; else the task's nominal start
-  out.npz  obs0 [O] of the start; then rows t = state after action t: obs [T, O], reward [T], cost [T], qpos [T, nq],
+  in.npz   actions [T, A]; optional initial state: qpos0 [nq] or, for robots that can start anywhere on the floor,
+           pose0 [3] (x, y, heading); qvel0 [nv]; otherwise the task's nominal initial state
+  out.npz  obs0 [O] at the start; then rows t = state after action t: obs [T, O], reward [T], cost [T], qpos [T, nq],
            qvel [T, nv], position [T, 3] and velocity [T, 3] of the base body in the world, terminated [T]
 """
 
@@ -38,7 +38,7 @@ _INPUTS = ("actions", "qpos0", "qvel0", "pose0")
 
 @flax.struct.dataclass
 class Inputs:
-    """A start qpos [nq], qvel [nv], and the actions [T, A] that follow it; float32."""
+    """An initial state qpos [nq], qvel [nv], and the actions [T, A] that follow it; float32."""
 
     qpos: jax.Array
     qvel: jax.Array
@@ -47,7 +47,7 @@ class Inputs:
 
 @functools.partial(jax.jit, static_argnums=0)
 def replay(task: tasks.PhysicsTask, inputs: Inputs) -> dict[str, jax.Array]:
-    """Plays all actions. Returns the arrays of the output file."""
+    """Applies all actions. Returns the arrays of the output file."""
     model = task.physics.mj_model
     # The base is the body that the model's first joint moves.
     root = physics_base.RootFrame(model, model.body(model.jnt_bodyid[0]).name)

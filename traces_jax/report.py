@@ -1,8 +1,8 @@
 """Report: python -m traces_jax.report runs/* --out report/
 
-Tables and pictures from run folders, finished or not: index.html, one page with all of it; results.md, results.tex,
-results.csv and improvement.csv; pictures/ as SVG and PNG. Seeds of the same task, method and setting are taken
-together, whichever folder they are in. What is missing or damaged is noted.
+Tables and plots from run folders, finished or not: index.html, a page with all of them; results.md, results.tex,
+results.csv and improvement.csv; pictures/ as SVG and PNG. Seeds of the same task, method and setting are grouped,
+across folders. Missing or damaged files are noted.
 """
 
 import pathlib

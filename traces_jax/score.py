@@ -1,13 +1,13 @@
 """Score: python -m traces_jax.score --estimator runs/ant --inputs in.npz --out out.npz
 
-What an estimator thinks of trajectories. It comes from a run folder (--seed chooses among its seeds), from a folder of
-`traces_jax.pretrain`, or from a state dict saved by PyTorch (.pt), as the authors of TraCeS publish them.
+Applies an estimator to trajectories. The estimator is from a run folder (--seed selects one of its seeds), a folder of
+`traces_jax.pretrain`, or a state dict saved by PyTorch (.pt), as published by the authors of TraCeS.
 
-  in.npz   inputs [B, T, F]: for each step the raw observation joined with the action
-  out.npz  hidden [B, T, H], the summary after each step; mu, sigma [B, T] of the log-normal credit of each step; mean,
-           variance [B, T] of that credit, clamped (at 7, or as the run has it); log_probability [B, T], the
+  in.npz   inputs [B, T, F]: for each step the raw observation concatenated with the action
+  out.npz  hidden [B, T, H], the hidden state after each step; mu, sigma [B, T] of the log-normal credit of each step;
+           mean, variance [B, T] of that credit, clamped (at 7, or as in the run); log_probability [B, T], the
            cumulative sum of -mean: log of the probability, by mean credits, that the trajectory is acceptable up to
-           and with that step
+           and including that step
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ CLAMP = -7.0
 
 @dataclasses.dataclass(frozen=True)
 class Judge:
-    """An estimator and how it reads raw inputs [..., F]."""
+    """An estimator and the preprocessing of its raw inputs [..., F]."""
 
     estimator: network.Estimator
     clamp: jax.Array | float
@@ -46,7 +46,7 @@ class Judge:
 
 @jax.jit
 def score(estimator: network.Estimator, prepared: jax.Array, clamp: jax.Array | float) -> dict[str, jax.Array]:
-    """prepared: [B, T, F], inputs as the estimator reads them. Returns the arrays of the output file."""
+    """prepared: [B, T, F], preprocessed inputs. Returns the arrays of the output file."""
     hidden, mu, sigma = network.apply(estimator, jnp.swapaxes(prepared, 0, 1))
     mean = credit.clamped_mean(mu, sigma, clamp=clamp)
     rows = {
@@ -61,7 +61,7 @@ def score(estimator: network.Estimator, prepared: jax.Array, clamp: jax.Array | 
 
 
 def load(path: pathlib.Path, seed: int | None) -> Judge:
-    """Reads an estimator from a folder of ours or from a file of PyTorch's."""
+    """Reads an estimator from a folder or from a PyTorch file."""
     if path.is_dir():
         saved = prior.read(path, seed, lambda text: print(text, file=sys.stderr))
         return Judge(saved.prior.fitted.params, saved.config.estimator.clamp, saved.prepare)

@@ -1,8 +1,8 @@
 """Watch: python -m traces_jax.watch --run runs/ant
 
-Shows a run that is going on or finished: curves of return, true cost, acceptance, multiplier and labels (mean over
-lanes, on a ground of one standard deviation), and the newest figures of each lane. Looks again every few seconds
-until the run is complete; Ctrl-C ends it, and the run goes on. Needs no server.
+Shows a running or finished run: curves of return, true cost, acceptance, multiplier and labels (mean over lanes, with a
+band of one standard deviation), and the latest values of each lane. Updates every few seconds until the run is
+complete. Ctrl-C ends `watch`, not the run. Needs no server.
 """
 
 import pathlib
@@ -18,8 +18,8 @@ from traces_jax.host.show import view
 
 # Other commands have this flag too, and tests load them into one process.
 _RUN = flags.DEFINE_string("run", None, "Run folder.", allow_override=True)
-_ONCE = flags.DEFINE_boolean("once", False, "Print what there is and end, as without a terminal.")
-_SECONDS = flags.DEFINE_float("seconds", 3.0, "Time between two looks.")
+_ONCE = flags.DEFINE_boolean("once", False, "Print the current state once and exit, as without a terminal.")
+_SECONDS = flags.DEFINE_float("seconds", 3.0, "Seconds between updates.")
 
 
 def main() -> int:

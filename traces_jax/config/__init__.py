@@ -1,4 +1,4 @@
-"""Settings: the only package that knows defaults, what may be set, and what is a sensible value."""
+"""Settings: the only package that defines defaults, fields and allowed values."""
 
 from traces_jax.config.checks import RENAMED, check_iterations, check_path, paths_named, unknown
 from traces_jax.config.effects import changed, matters_to, without_effect

@@ -1,4 +1,4 @@
-"""Checks of settings. What is wrong is said in one sentence: the field, its value, and what would be right."""
+"""Validation of settings. Each error is one sentence: the field, its value, and what would be right."""
 
 import dataclasses
 import difflib
@@ -13,12 +13,12 @@ from traces_jax import tasks
 from traces_jax.config.fields import LONGEST, MOST, MOST_NUMBERS, ConfigError, show
 from traces_jax.config.schema import Config, all_fields
 
-# Fields that earlier versions had: what they are called now.
+# Fields of earlier versions and their current names.
 RENAMED = {"labels.limit": "constraint.cost_limit", "lagrange.cost_limit": "constraint.cost_limit"}
 
 
 def unknown(what: str, name: str, names: list[str]) -> ConfigError:
-    """The error for a name that does not exist, with the nearest one that does."""
+    """The error for an unknown name, with the most similar known one."""
     if name in RENAMED:
         return ConfigError(f"{what} {name!r} does not exist; it is called {RENAMED[name]!r} now.")
     near = difflib.get_close_matches(name[:LONGEST].lower(), [n.lower() for n in names], n=1, cutoff=0.4)
@@ -28,18 +28,18 @@ def unknown(what: str, name: str, names: list[str]) -> ConfigError:
 
 
 def check_path(path: str) -> dataclasses.Field | None:
-    """The field at a dotted path, or None for a group of fields; refuses others."""
+    """The field at a dotted path, or None for a group of fields. Raises ConfigError for other paths."""
     known = all_fields()
     groups = [field.name for field in dataclasses.fields(Config) if dataclasses.is_dataclass(field.type)]
     if path in known or path in groups:
         return known.get(path)
-    # Names are compared within the group that was meant.
+    # Suggest only names of the same group.
     group, _, _ = path.rpartition(".")
     raise unknown("field", path, [name for name in known if group and name.startswith(f"{group}.")] or list(known))
 
 
 def paths_named(name: str) -> list[str]:
-    """The dotted paths that are, or end with, a name."""
+    """The dotted paths that equal a name or end with it."""
     return [path for path in all_fields() if path == name or path.endswith(f".{name}")]
 
 
@@ -67,7 +67,7 @@ def build(cls: type, tree: Mapping[str, Any], path: str) -> Any:
 
 
 def checked(field: dataclasses.Field, value: Any, path: str) -> Any:
-    """The value as its field holds it; refuses what it may not hold."""
+    """The value, converted to its field's type. Raises ConfigError if it is not allowed."""
     wrong = ConfigError(f"{path}={show(value)} is not right: it must be {field.metadata['right']}.")
     if isinstance(value, list):
         value = tuple(value)
@@ -102,7 +102,7 @@ def checked(field: dataclasses.Field, value: Any, path: str) -> Any:
 
 
 def check_iterations(config: Config, path: str, steps: int) -> None:
-    """Refuses environment steps, the value of the field at `path`, that are not whole iterations."""
+    """Raises ConfigError if `steps`, the value of the field at `path`, is not a multiple of an iteration's steps."""
     per_iteration = config.iteration_steps
     if steps % per_iteration:
         raise ConfigError(
@@ -117,7 +117,7 @@ def check_iterations(config: Config, path: str, steps: int) -> None:
 
 
 def _rounded(number: int, divisor: int) -> int:
-    """The whole number nearest to a quotient; the lower one of two. Floats would not do for large numbers."""
+    """The integer nearest to a quotient, rounding halves down. Floats would be inexact for large numbers."""
     return (2 * number + divisor - 1) // (2 * divisor)
 
 
@@ -156,9 +156,9 @@ def sizes(config: Config) -> None:
 
 
 def _nearest_divisor(number: int, near: int) -> int:
-    """The divisor of a number that is nearest to another number; the lower one of two.
+    """The divisor of a number that is nearest to another number; the lower one in a tie.
 
-    Of huge numbers it may be one that is not nearest: who looks at all of them hangs.
+    For huge numbers it may not be the nearest: the search is bounded, because trying all divisors would take too long.
     """
     if near >= number:
         return number

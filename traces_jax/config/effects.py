@@ -1,11 +1,11 @@
-"""Which settings change nothing, given the others."""
+"""Which settings have no effect, given the others."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from traces_jax.config.schema import Config, all_fields
 
-# What has no effect, and when. A path that ends with a dot is a whole group.
+# (condition, reason, paths without effect). A path that ends with a dot is a whole group.
 _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
     (
         lambda config: config.method.source == "oracle",
@@ -58,9 +58,9 @@ def matters_to(command: str, path: str) -> bool:
 
 
 def without_effect(config: Config) -> dict[str, str]:
-    """The dotted paths of fields that change nothing in a training run with this config, and the reason for each.
+    """The dotted paths of fields without effect on a training run with this config, and the reason for each.
 
-    It follows from static fields alone, so that it is the same for all lanes.
+    It depends on static fields only, so it is the same for all lanes.
     """
     found: dict[str, str] = {}
     for applies, reason, names in _IDLE:
@@ -70,7 +70,7 @@ def without_effect(config: Config) -> dict[str, str]:
 
 
 def changed(tree: Mapping[str, Any]) -> list[str]:
-    """The dotted paths of known fields whose values in a tree of settings are not the defaults."""
+    """The dotted paths of known fields whose values in a tree of settings differ from the defaults."""
 
     def value(path: str, default: Any) -> Any:
         group, _, name = path.rpartition(".")

@@ -1,7 +1,7 @@
-"""Kinds of settings: how a field says what it may hold, and on which side of the compiled program it lives.
+"""Kinds of fields: their allowed values, and whether they are static or traced.
 
-static(...)  sizes, names and switches; a change compiles another program
-traced(...)  numbers inside the program; they may differ between the lanes of one run (see `sweep`)
+static(...)  sizes, names and switches; a change needs a new compilation
+traced(...)  numbers that are arrays inside the program; they may differ between the lanes of one run (see `sweep`)
 """
 
 import dataclasses
@@ -21,53 +21,53 @@ class ConfigError(ValueError):
 MOST = 2**31 - 1
 
 
-# Environment steps are counted by Python alone; an iteration has at most MOST * MOST of them.
+# Environment steps are counted in Python only; an iteration has at most MOST * MOST of them.
 MOST_STEPS = 2**62
 
 
-# Layers of a network, and units in one. Who needs more should not find out by waiting for a compiler.
+# Maximum layers of a network and units of a layer. Larger values are refused at once, not after a long compilation.
 MOST_LAYERS, MOST_UNITS = 64, 2**20
 
 
-# Lanes of one program, and numbers in a tuple.
+# Maximum lanes of one program and numbers in a tuple.
 MOST_LANES, MOST_NUMBERS = 4096, 64
 
 
-# A longer text is cut when a sentence quotes it.
+# Longer texts are cut when an error message quotes them.
 LONGEST = 200
 
 
 def _field(
     default: Any, right: str, check: Callable[[Any], bool], *, is_traced: bool, most: float | None = None
 ) -> Any:
-    """most: a bound that users hardly ever meet, so that it has a sentence of its own."""
+    """most: an upper bound that users rarely reach; it has its own error message."""
     return dataclasses.field(
         default=default, metadata={"right": right, "check": check, "traced": is_traced, "most": most}
     )
 
 
 def static(default: Any, right: str, check: Callable[[Any], bool], most: float | None = None) -> Any:
-    """A field that shapes the program."""
+    """A field that the program is compiled for."""
     return _field(default, right, check, is_traced=False, most=most)
 
 
 def traced(default: float, right: str, check: Callable[[float], bool]) -> Any:
-    """A finite number inside the program; may differ from lane to lane."""
+    """A finite number that is traced; it may differ between lanes."""
     return _field(default, right, lambda value: math.isfinite(value) and check(value), is_traced=True)
 
 
 def choice(default: str, *names: str) -> Any:
-    """A static field with few values."""
+    """A static field with a fixed set of values."""
     return static(default, f"one of {', '.join(names)}", lambda value: value in names)
 
 
 def switch(default: bool) -> Any:
-    """A static yes or no."""
+    """A static boolean."""
     return static(default, "true or false", lambda value: isinstance(value, bool))
 
 
 def whole(default: int, low: int = 1, most: int = MOST) -> Any:
-    """A static whole number."""
+    """A static integer."""
     return static(default, f"a whole number of at least {low}", lambda value: value >= low, most=most)
 
 
@@ -97,7 +97,7 @@ def layers(default: tuple[int, ...], least: int = 0) -> Any:
 
 
 def multiples(default: tuple[float, ...]) -> Any:
-    """Static finite numbers of at least zero; there is at least one."""
+    """A static tuple of one or more finite numbers of at least zero."""
     return static(
         default,
         "a tuple of one or more finite numbers, none below 0",
@@ -116,9 +116,9 @@ def settings(cls: type) -> type:
 
 
 def show(value: Any) -> str:
-    """A value for a sentence, whatever it is."""
+    """Any value as text for an error message."""
     try:
         text = repr(value)
-    except (RecursionError, ValueError):  # Nested too deeply, or a whole number with thousands of digits.
+    except (RecursionError, ValueError):  # Nested too deeply, or an integer with thousands of digits.
         return f"a {type(value).__name__} too large to show"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"

@@ -1,12 +1,12 @@
-"""Settings under a name.
+"""Named groups of settings.
 
-`ours` is what `config` and the experiment files say. `paper` decides how is learned, with the values of the paper's
-tables or, where these are silent, of its program. It leaves to the experiment file what is learned, for how long and
-from what: task, steps, seeds, environment.count and .steps, constraint.cost_limit, labels.noise,
-query.budget, method.source, estimator.init, and the groups run, collect and pretrain.
+`ours` is the defaults and the experiment files. `paper` sets the learning algorithm to the values of the paper's tables
+or, where a table has no value, of the authors' code. It does not set the problem, which stays the experiment file's:
+task, steps, seeds, environment.count and .steps, constraint.cost_limit, labels.noise, query.budget, method.source,
+estimator.init, and the groups run, collect and pretrain.
 
-Who speaks last wins: the defaults, a preset that the experiment file names, the file, a preset that the command line
-names, the command line.
+Precedence, lowest first: the defaults, a preset named by the experiment file, the file, a preset named on the command
+line, other fields of the command line.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,7 +15,7 @@ from typing import Any
 from traces_jax import config as config_lib
 from traces_jax.config import Config
 
-# Where a bound is asked for and there should be none.
+# For a bound that should have no effect.
 _NO_BOUND = 1e9
 
 _PAPER: dict[str, Any] = {
@@ -26,13 +26,13 @@ _PAPER: dict[str, Any] = {
     "ppo": {
         "passes": 40,
         "minibatch": 100,
-        # The table's; its program has 1e-4 for the actor.
+        # From the table; the authors' code has 1e-4 for the actor.
         "actor_lr": 3e-4,
         "critic_lr": 3e-4,
         "actor_lr_decay": True,
         "clip": 0.2,
         "target_kl": 0.02,
-        # The table's; its program has 0.005 for BallRun.
+        # From the table; the authors' code has 0.005 for BallRun.
         "entropy": 0.01,
         "gamma": 0.99,
         "gae_lambda": 0.95,
@@ -50,7 +50,7 @@ _PAPER: dict[str, Any] = {
         "decoder_reads": "summary",
         "clamp": -7.0,
         "normalize_inputs": False,
-        # Ours: its program starts the decoder's head with weights around -0.5, which cannot be set here.
+        # Ours. The authors' code initializes the decoder's head with weights around -0.5, which cannot be set here.
         "initial_probability": 0.95,
         "initial_spread": 0.1,
         "cost": "mean",
@@ -62,18 +62,18 @@ _PAPER: dict[str, Any] = {
         "steps": 13,
         "new_batch": 8,
         "stored_batch": 24,
-        # All that are labelled in a run of the paper's length.
+        # All trajectories labelled in a run of the paper's length.
         "store": 1000,
-        # The table's; its program has 3e-3.
+        # From the table; the authors' code has 3e-3.
         "lr": 1e-3,
         "weight_decay": 1e-4,
-        # Its program asks for a bound where that has no effect.
+        # The authors' code sets a bound where it has no effect.
         "max_grad_norm": _NO_BOUND,
         "target_accuracy": 0.975,
     },
     "constraint": {"form": "jensen", "d": 0.9},
 }
-# What differs for tasks whose names contain a word.
+# Differences for tasks whose names contain a given word.
 _PAPER_BY_TASK: dict[str, dict[str, Any]] = {
     "Run-": {"ppo": {"passes": 20}, "labels": {"interval": 5}},
     "Circle": {"query": {"fraction": 0.05}},
@@ -91,11 +91,11 @@ def paper(task: str) -> dict[str, Any]:
 
 
 def apply(tree: Mapping[str, Any], explicit: Collection[str]) -> dict[str, Any]:
-    """The settings with the preset that they name.
+    """The settings with the preset that they name applied.
 
     tree: an experiment's settings with the command line's changes. explicit: dotted paths given on the command line;
-    they count even where they repeat a default. A preset among them changes what the file says, one that the file
-    names does not.
+    they override the preset even where they repeat a default. A preset given on the command line overrides the file; a
+    preset named in the file does not.
     """
     result = dict(tree)
     if tree.get("preset") != "paper":
@@ -104,7 +104,7 @@ def apply(tree: Mapping[str, Any], explicit: Collection[str]) -> dict[str, Any]:
     for group, fields in paper(str(tree.get("task", defaults["task"]))).items():
         said = tree.get(group, {})
         if not isinstance(said, Mapping):
-            continue  # Whoever checks the settings will say so.
+            continue  # Validation reports it later.
         result[group] = dict(said) | {
             name: value
             for name, value in fields.items()

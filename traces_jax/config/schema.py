@@ -1,7 +1,7 @@
-"""Every setting: its default, what it may be, and what it does.
+"""Every setting: its default, its allowed values, and what it does.
 
-`Config` is a frozen dataclass and at the same time a JAX pytree. The core reads `config.ppo.clip` and never asks
-whether that is a number or a traced array.
+`Config` is a frozen dataclass and also a JAX pytree. The core reads `config.ppo.clip` the same way whether it is a
+number or a traced array.
 """
 
 import dataclasses
@@ -29,14 +29,16 @@ from traces_jax.config.fields import (
 
 @settings
 class EnvironmentConfig:
-    """The environments of one seed and how long they run between updates."""
+    """The environments of one seed."""
 
+    # Environments of each seed.
     count: int = whole(20)
-    # Steps of each environment in one iteration.
+    # Steps of each environment in one iteration, that is between two policy updates.
     steps: int = whole(1000)
-    # The paper restarts every environment at each iteration; without it episodes run on across iterations.
+    # Reset all environments at the start of each iteration, as the paper does. If false, episodes continue across
+    # iterations.
     reset_each_iteration: bool = switch(True)
-    # The paper lets fallen robots go on; the original Gymnasium tasks end the episode.
+    # End the episode when the robot falls, as the original Gymnasium tasks do. The paper continues the episode.
     terminate_when_unhealthy: bool = switch(False)
 
 
@@ -46,10 +48,11 @@ class PolicyConfig:
 
     hidden: tuple[int, ...] = layers((64, 64))
     activation: str = choice("relu", "relu", "tanh")
-    # "tanh" bounds the mean; "free" lets it drift beyond the actuators, where the gradient is lost.
+    # "tanh" bounds the mean action. "free" does not: the mean may drift past the actuator range, where the gradient
+    # vanishes.
     mean: str = choice("tanh", "tanh", "free")
     initial_log_std: float = static(0.0, "a number from -5 to 2", lambda value: -5 <= value <= 2)
-    # Standard deviation that is left when all that is learned is gone. Without noise a cost that jumps has no slope.
+    # Added to the learned standard deviation, so that some noise remains: without it a discontinuous cost has no slope.
     min_std: float = static(0.0, "a number from 0 to 1", lambda value: 0 <= value <= 1)
 
 
@@ -63,11 +66,11 @@ class CriticConfig:
 
 @settings
 class NormalizeConfig:
-    """Running statistics."""
+    """What is normalized with running statistics."""
 
     observations: bool = switch(True)
     rewards: bool = switch(True)
-    # "learned": only costs that an estimator makes, whose size means nothing; the true cost keeps its own.
+    # "learned": normalize costs from an estimator, whose scale is arbitrary, but not the true cost.
     costs: str = choice("learned", "learned", "always", "never")
 
 
@@ -79,7 +82,7 @@ class PPOConfig:
     minibatch: int = whole(100)
     actor_lr: float = positive(3e-4)
     critic_lr: float = positive(3e-4)
-    # Whether the actor's rate falls linearly to zero over the run.
+    # Decay the actor's learning rate linearly to zero over the run.
     actor_lr_decay: bool = switch(True)
     clip: float = positive(0.2)
     target_kl: float = positive(0.02)
@@ -98,47 +101,51 @@ class LagrangeConfig:
 
     initial: float = nonnegative(1e-3)
     lr: float = positive(0.035)
-    # A measure that cannot be brought to its limit would let the multiplier grow until no reward counts any more.
+    # Upper bound of the multiplier. Without it, a constraint that cannot be met would raise the multiplier until the
+    # reward no longer matters.
     maximum: float = positive(5.0)
-    # How far a violation as large as the limit moves the multiplier at once; 0 for the multiplier of the paper.
+    # Gain of the proportional term: a violation as large as the limit adds this to the multiplier at once. The paper
+    # has none (0).
     proportional: float = nonnegative(1.0)
-    # Finished episodes over which the cost is averaged.
+    # Number of finished episodes over which the constraint is averaged.
     window: int = whole(50)
 
 
 @settings
 class MethodConfig:
-    """Where the cost comes from, and in which order it is learned."""
+    """Where the cost comes from, and when it is learned."""
 
-    # "traces" learns it from labels of trajectories, "oracle" is given the true one and its limit.
+    # "traces": learn the cost from labels of trajectories. "oracle": use the true cost and its limit.
     source: str = choice("traces", "traces", "oracle")
-    # "paper" refits the estimator before this iteration's credits are computed, "released" after.
+    # "paper": refit the estimator before computing this iteration's credits. "released": after, as the authors' code.
     order: str = choice("paper", "paper", "released")
 
 
 @settings
 class EstimatorConfig:
-    """The network that gives each step its share of a violation."""
+    """The network that estimates each step's contribution (credit) to a violation."""
 
+    # Units of each GRU layer.
     hidden: int = whole(4, most=MOST_UNITS)
     # GRU layers.
     depth: int = whole(2, most=MOST_LAYERS)
     decoder: tuple[int, ...] = layers((64, 64), least=1)
-    # "summary": the decoder sees a step only through the GRU's few units, which must first learn to let through what
-    # matters (as released); "step": it reads the observation and the action as well.
+    # "summary": the decoder reads only the GRU's hidden states, as released. These few units must first learn to pass
+    # on what matters. "step": the decoder also reads the observation and the action.
     decoder_reads: str = choice("step", "step", "summary")
-    # Log credits lie between this and 0.
+    # Lower bound of the log credits; the upper bound is 0.
     clamp: float = traced(-7.0, "a number below 0", lambda value: value < 0)
-    # Whether it reads observations scaled by the policy's statistics, and actions held within action_clip.
+    # Normalize observations with the policy's statistics, and clip actions to +-action_clip.
     normalize_inputs: bool = switch(True)
     action_clip: float = positive(3.0)
-    # What a fresh estimator takes the probability of an acceptable trajectory to be.
+    # Probability of an acceptable trajectory that a new estimator predicts.
     initial_probability: float = static(0.95, "a number above 0 and below 1", lambda value: 0 < value < 1)
-    # Deviation of the weights that give a step its credit. Steps that differ from the start are told apart sooner.
+    # Standard deviation of the initial weights of the credit output. If credits differ between steps from the start,
+    # the estimator learns sooner to tell steps apart.
     initial_spread: float = static(0.6, "a number above 0 and at most 10", lambda value: 0 < value <= 10)
-    # The cost of a step: mean of the clamped credit, mean of the credit without clamp (as released), or a sample.
+    # Cost of a step: mean of the clamped credit, mean of the unclamped credit (as released), or a sample.
     cost: str = choice("clamped_mean", "clamped_mean", "mean", "sample")
-    # What a run starts from: nothing, the folder of `pretrain` or of a run, or a state dict saved by PyTorch (.pt).
+    # Initial estimator: "none" (random), a folder of `pretrain`, a run folder, or a PyTorch state dict (.pt).
     init: str = static(
         "none",
         "none, a folder of pretrain or of a run, or a .pt file",
@@ -148,14 +155,15 @@ class EstimatorConfig:
 
 @settings
 class LabelsConfig:
-    """The person or monitor that looks at trajectories; here an oracle that knows the cost."""
+    """The labeler: a person or a monitor, simulated here from the true cost."""
 
-    # Steps between the prefixes that are judged as well.
+    # Steps between labelled prefixes of a trajectory.
     interval: int = whole(20)
+    # Label full trajectories only, no prefixes.
     terminal_only: bool = switch(False)
-    # Share of labels that are wrong.
+    # Probability that a label is flipped.
     noise: float = fraction(0.0)
-    # A trajectory that ended before its time: "violating", or judged "by_cost" like any other.
+    # Label of a trajectory that terminated early: always "violating", or "by_cost" like any other.
     early_end: str = choice("violating", "violating", "by_cost")
 
 
@@ -163,105 +171,112 @@ class LabelsConfig:
 class QueryConfig:
     """Which trajectories are labelled."""
 
-    # Share of all trajectories.
+    # Fraction of all trajectories that are labelled.
     fraction: float = static(0.2, "a number from 1e-6 to 1", lambda value: 1e-6 <= value <= 1)
-    # Labelled together; the pool grows until this many are due. Few and often, so that the estimator keeps up with
-    # the policy.
+    # Trajectories labelled in one query. Candidates are pooled until this many are due. Small, frequent queries keep
+    # the estimator up to date with the policy.
     batch: int = whole(1)
-    # "cv": where the credits are most uncertain for their size; "random".
+    # "cv": the trajectories whose summed cost has the highest coefficient of variation. "random": any.
     rule: str = choice("cv", "cv", "random")
-    # Share of the picks that is drawn at random all the same. Costs are uncertain for their size where they are small:
-    # trajectories that look safe. An estimator that sees few others turns optimistic, and the policy follows it.
+    # Fraction of the queried trajectories drawn at random when the rule is "cv". The coefficient of variation is high
+    # where costs are small, so "cv" prefers trajectories that look safe. An estimator trained on few others becomes
+    # optimistic, and the policy exploits that.
     random_share: float = static(0.5, "a number from 0 to 1", lambda value: 0 <= value <= 1)
-    # Trajectories under this score are left alone.
+    # Trajectories with a lower coefficient of variation are not labelled.
     min_cv: float = nonnegative(0.0)
-    # Most labelled trajectories of a seed; 0 for no bound.
+    # Maximum number of labelled trajectories for each seed; 0 for no limit.
     budget: int = whole(0, low=0)
 
 
 @settings
 class RefitConfig:
-    """Fitting the estimator after each batch of labels."""
+    """Refitting the estimator after each query."""
 
+    # Maximum number of passes.
     passes: int = whole(4)
-    # Gradient steps in a pass; after each pass it is asked whether that was enough.
+    # Gradient steps in a pass. target_accuracy is checked after each pass.
     steps: int = whole(2)
+    # New trajectories in a gradient step.
     new_batch: int = whole(2)
+    # Trajectories from the store in a gradient step.
     stored_batch: int = whole(14)
-    # Labelled trajectories that are kept; the oldest go first.
+    # Capacity of the store of labelled trajectories. The oldest are replaced first.
     store: int = whole(512)
     lr: float = positive(3e-3)
     weight_decay: float = nonnegative(1e-4)
     max_grad_norm: float = positive(1.0)
-    # Accuracy on the new labels at which a refit stops.
+    # A refit stops at this accuracy on the new labels.
     target_accuracy: float = fraction(0.975)
 
 
 @settings
 class PretrainConfig:
-    """Fitting the estimator to recorded trajectories before any run."""
+    """Fitting the estimator to recorded trajectories before a run."""
 
-    # Most gradient steps. The speed of a robot is found in some hundred, its place on a circle in thousands.
-    # With 0 it is only said how good the estimator is that estimator.init names.
+    # Maximum number of gradient steps. Costs of speed need some hundreds, costs of position on a circle thousands.
+    # 0 trains nothing and prints the accuracy of the estimator given by estimator.init.
     steps: int = whole(4000, low=0)
     # Trajectories in a gradient step.
     batch: int = whole(32)
-    # Rate of the first step; falls linearly to a tenth.
+    # Initial learning rate; it decays linearly to a tenth.
     lr: float = static(3e-3, "a number above 0", lambda value: 0 < value < math.inf, most=1e9)
-    # Much more than in a refit: a file stays the same, and an estimator that reads the step learns its noise by heart.
+    # Much higher than in a refit: the data are fixed, and an estimator that reads the step overfits their noise.
     weight_decay: float = static(0.3, "a finite number of at least 0", lambda value: 0 <= value < math.inf, most=1e9)
-    # Gradient steps between two looks at the trajectories to choose by.
+    # Gradient steps between two evaluations on the validation trajectories.
     every: int = whole(50)
-    # Share of their prefixes judged right at which it ends.
+    # Training stops at this accuracy on the prefixes of the validation trajectories.
     target_accuracy: float = static(0.97, "a number from 0 to 1", lambda value: 0 <= value <= 1)
-    # Share of the trajectories that are held out; the same share of the rest decides when it ends and what is kept.
+    # Fraction of the trajectories held out as test set. The same fraction of the rest is the validation set, which
+    # decides when to stop and which weights to keep.
     test_share: float = static(0.1, "a number above 0 and below 1", lambda value: 0 < value < 1)
-    # Megabytes of trajectories that are in memory at a time. A file may be larger.
+    # Megabytes of trajectories in memory at a time. The file may be larger.
     memory: int = whole(256)
 
 
 @settings
 class ConstraintConfig:
-    """What the policy has to keep."""
+    """The constraint on the policy."""
 
-    # Summed true cost up to which a trajectory is acceptable. `oracle` is told, and keeps the mean below it. With a
-    # learned cost only the labeler knows it.
+    # A trajectory is acceptable up to this summed true cost. The source "oracle" constrains the mean summed cost to it.
+    # With a learned cost only the labeler uses it.
     cost_limit: float = nonnegative(25.0)
-    # "probability": the mean estimated probability of an acceptable trajectory is at least d (as released);
-    # "jensen": the mean summed cost is at most -log d (as in the paper), which implies it.
+    # "probability": the mean estimated probability of an acceptable trajectory must be at least d (as released).
+    # "jensen": the mean summed cost must be at most -log d (as in the paper), which is sufficient for the former.
     form: str = choice("probability", "probability", "jensen")
+    # Required probability of an acceptable trajectory.
     d: float = traced(0.9, "a number above 0 and below 1", lambda value: 0 < value < 1)
 
 
 @settings
 class CollectConfig:
-    """The behaviours whose episodes `collect` writes to a file of offline data: policies while they learn.
+    """The behaviour policies whose episodes `collect` writes to a file of offline data.
 
-    They learn with the true cost, one without a limit and one for each of `limits`; every so often each of them plays
-    with every strength of noise. Mixed quality and mixed cost come from there.
+    They are trained with the true cost, one without a limit and one for each of `limits`. Episodes are recorded at
+    several moments of training, with each level of noise. This gives a mix of returns and costs.
     """
 
-    # Environment steps of each behaviour's training. Enough for the one without a limit to break it often.
+    # Environment steps to train each policy. Enough for the one without a limit to violate it often.
     steps: int = whole(1_000_000, most=MOST_STEPS)
-    # Limits of the others, as multiples of constraint.cost_limit: episodes just within it and just beyond teach most.
+    # Limits, as multiples of constraint.cost_limit. Episodes just below and just above it are the most informative.
     limits: tuple[float, ...] = multiples((0.5, 1.0, 2.0))
-    # How many times episodes are taken: before any training, which is random behaviour, and evenly until its end.
+    # Number of recordings: the first before training (a random policy), the others evenly spaced until its end.
     moments: int = whole(8, low=2)
-    # Multiples of the policy's own noise: without any it repeats itself, with more it makes mistakes.
+    # Multiples of the policy's own noise. With 0 episodes are alike, above 1 the policy makes mistakes.
     noise: tuple[float, ...] = multiples((0.0, 1.0, 2.0))
 
 
 @settings
 class RunConfig:
-    """What the host does around the compiled program."""
+    """Logging, checkpoints and evaluation."""
 
-    # Iterations in one call of the program. Longer means less host traffic and rarer news.
+    # Iterations in one call of the compiled program. More means less host overhead and less frequent output.
     chunk: int = whole(1)
     # Iterations between checkpoints.
     checkpoint_every: int = whole(10)
+    # Number of checkpoints to keep.
     keep: int = whole(3, low=2)
     tensorboard: bool = switch(True)
-    # Episodes of each seed in the evaluation that closes a run.
+    # Episodes of each seed in the evaluation at the end of a run.
     evaluation_episodes: int = whole(20, low=0)
 
 
@@ -269,17 +284,18 @@ class RunConfig:
 class Config:
     """Everything that defines a run."""
 
-    # Settings under a name, see `PRESETS`.
+    # A named group of settings, see `PRESETS`.
     preset: str = choice("ours", "ours", "paper")
-    # A task of this package, or "module:Class" for one's own.
+    # A task of this package, or "module:Class" for your own.
     task: str = static("SafetyAntVelocity-v1", "the name of a task", lambda value: True)
     physics: str = choice("auto", "auto", "native", "mjx")
     # Environment steps of each seed.
     steps: int = whole(10_000_000, most=MOST_STEPS)
-    # The first seed and how many follow it.
+    # The first seed.
     seed: int = whole(0, low=0, most=2**32 - 1)
+    # The number of seeds: seed, seed + 1, ...
     seeds: int = whole(1, most=MOST_LANES)
-    # Values to run side by side, for instance "ppo.actor_lr=1e-4,3e-4; ppo.clip=0.1,0.2".
+    # Values to train in parallel, for example "ppo.actor_lr=1e-4,3e-4; ppo.clip=0.1,0.2".
     sweep: str = static("", "text such as 'ppo.actor_lr=1e-4,3e-4'", lambda value: isinstance(value, str))
     environment: EnvironmentConfig = EnvironmentConfig()
     policy: PolicyConfig = PolicyConfig()

@@ -12,7 +12,7 @@ from traces_jax.config.schema import Config, all_fields
 
 @dataclasses.dataclass(frozen=True)
 class Lane:
-    """One column of a run: a seed, with a setting of the swept fields."""
+    """One seed with one setting of the swept fields."""
 
     name: str
     seed: int

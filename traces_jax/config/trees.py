@@ -1,4 +1,4 @@
-"""Settings as nested dictionaries: what experiment files return and config.json holds."""
+"""Settings as nested dictionaries, as in experiment files and config.json."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from traces_jax.config.schema import Config
 def make(**changes: Any) -> ml_collections.ConfigDict:
     """What an experiment file returns: all defaults with `changes` applied.
 
-    Keys of `changes` are field names; values for groups are dicts. Unknown names fail here already.
+    Keys of `changes` are field names; values for groups are dicts. Unknown names raise a ConfigError.
     """
     tree = to_dict(Config())
     _apply(tree, changes, path="")
@@ -35,12 +35,12 @@ def _apply(tree: dict[str, Any], changes: Mapping[str, Any], path: str) -> None:
 
 
 def to_dict(config: Config) -> dict[str, Any]:
-    """Plain nested dictionary."""
+    """The settings as a plain nested dictionary."""
     return dataclasses.asdict(config)
 
 
 def from_dict(tree: Any) -> Config:
-    """Builds and validates. Every name must be known; every value must be of its field's type and sensible."""
+    """Builds and validates a Config. Every name must be known, and every value of its field's type and allowed."""
     config = _from_tree(tree)
     idle = effects.without_effect(config)
     for path, _ in sweep.parse(config.sweep):
@@ -50,7 +50,7 @@ def from_dict(tree: Any) -> Config:
 
 
 def from_saved(tree: Any) -> Config:
-    """Builds and validates what `to_json` wrote, now or in an earlier version, which allowed equal lanes."""
+    """Builds and validates what `to_json` wrote. Accepts equal lanes, which earlier versions allowed."""
     return _from_tree(updated(tree))
 
 
@@ -64,7 +64,7 @@ def _from_tree(tree: Any) -> Config:
 
 
 def updated(tree: Any) -> Any:
-    """A config's tree, as an earlier version may have written it, with the names of today. Others come back as is."""
+    """A config's tree with fields of earlier versions renamed. Other values are returned unchanged."""
     if not isinstance(tree, Mapping):
         return tree
     groups = {name: dict(value) if isinstance(value, Mapping) else value for name, value in tree.items()}
@@ -77,7 +77,7 @@ def updated(tree: Any) -> Any:
             continue
         value = own.pop(name)
         target = groups.setdefault(new_group, {})
-        # Each source had a name of its own for the limit.
+        # In earlier versions each source had its own field for the limit.
         if (group == "labels") == learns and isinstance(target, dict):
             target.setdefault(new_name, value)
         sweep = groups.get("sweep")
@@ -87,5 +87,5 @@ def updated(tree: Any) -> Any:
 
 
 def to_json(config: Config) -> str:
-    """Text that `from_dict(json.loads(text))` reads back."""
+    """JSON text that `from_dict(json.loads(text))` reads back."""
     return json.dumps(to_dict(config), indent=2) + "\n"

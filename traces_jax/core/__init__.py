@@ -1,1 +1,1 @@
-"""The training step and what every part of it shares: rollouts, episodes, networks, statistics, random streams."""
+"""The training step and its shared parts: rollouts, episodes, networks, statistics, random streams."""

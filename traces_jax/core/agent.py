@@ -39,7 +39,7 @@ class Modules:
 
 
 def init(modules: Modules, key: jax.Array, observation_size: int, context_size: int) -> Agent:
-    """Fresh networks. key: consumed. The reward critic reads observations, actor and cost critic read contexts."""
+    """New networks. key: consumed. The reward critic reads observations, actor and cost critic read contexts."""
     observation = jnp.zeros((observation_size,), jnp.float32)
     context = jnp.zeros((context_size,), jnp.float32)
     actor, reward_critic, cost_critic = (

@@ -1,5 +1,5 @@
-"""The Gaussian policy's mathematics. All use of distrax is here: distributions are made, used and dropped inside one
-function, because distrax objects do not survive vmap, scan or jit borders.
+"""The Gaussian policy's log-density, entropy and KL. Only this module uses distrax. Distributions are created and used
+inside one function, because distrax objects cannot cross vmap, scan or jit boundaries.
 """
 
 import chex

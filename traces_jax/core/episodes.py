@@ -1,4 +1,4 @@
-"""The last finished episodes of a seed: a ring that every constraint is measured on."""
+"""A ring buffer of the last finished episodes of a seed, on which constraints are measured."""
 
 import functools
 from collections.abc import Iterable
@@ -15,24 +15,24 @@ from traces_jax.feedback import trajectories
 
 @flax.struct.dataclass
 class EpisodeWindow:
-    """Some numbers of each episode. values: [W] by name, oldest overwritten first; count: [] episodes ever pushed."""
+    """Named values of each episode. values: [W] by name, oldest overwritten first; count: [] episodes ever pushed."""
 
     values: dict[str, jax.Array]
     count: jax.Array
 
     @property
     def size(self) -> int:
-        """Places, empty ones included."""
+        """Capacity, including empty slots."""
         return next(iter(self.values.values())).shape[0]
 
 
 def init(size: int, names: Iterable[str]) -> EpisodeWindow:
-    """An empty window for the named numbers."""
+    """An empty window for the named values."""
     return EpisodeWindow(values={name: jnp.zeros((size,)) for name in names}, count=jnp.zeros((), jnp.int32))
 
 
 def push(window: EpisodeWindow, ended: jax.Array, **values: jax.Array) -> EpisodeWindow:
-    """Adds the episodes that ended [T, B], in the order of their ends. values: [T, B], read where one ended."""
+    """Adds the episodes that ended [T, B], in the order of their ends. values: [T, B], read where an episode ended."""
     assert values.keys() == window.values.keys(), (sorted(values), sorted(window.values))
     chex.assert_equal_shape([ended, *values.values()])
     slot = trajectories.ring_places(ended.reshape(-1), window.count, window.size)
@@ -43,13 +43,16 @@ def push(window: EpisodeWindow, ended: jax.Array, **values: jax.Array) -> Episod
 
 
 def means(window: EpisodeWindow) -> dict[str, jax.Array]:
-    """Means by name; not a number while no episode has ended."""
+    """Means by name; NaN while no episode has ended."""
     held = jnp.arange(window.size) < window.count
     return {name: mean_of(values, held) for name, values in window.values.items()}
 
 
 def running_sum(values: jax.Array, ended: jax.Array) -> jax.Array:
-    """Sum of values [T, B] since the episode began, that step included. ended: [T, B]. All began in this rollout."""
+    """Sum of values [T, B] since the start of the episode, this step included. ended: [T, B].
+
+    All episodes must have started in this rollout.
+    """
 
     def step(total: jax.Array, inputs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         value, end = inputs
@@ -60,12 +63,12 @@ def running_sum(values: jax.Array, ended: jax.Array) -> jax.Array:
 
 
 def mean_of(values: jax.Array, where: jax.Array) -> jax.Array:
-    """Mean of the values [...] at places [...]; not a number if there are none."""
+    """Mean of the values [...] where the mask [...] is set; NaN if it is empty."""
     return jnp.sum(jnp.where(where, values, 0.0)) / jnp.sum(where)
 
 
 def summary(truth: Truth, accepted: jax.Array) -> dict[str, jax.Array]:
-    """Scalars of the episodes that ended in truth [T, B]; means are not a number when none did.
+    """Scalars of the episodes that ended in truth [T, B]; means are NaN if none did.
 
     accepted: [T, B], read where an episode ended.
     """

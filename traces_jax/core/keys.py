@@ -1,4 +1,4 @@
-"""Named random streams: a new consumer never shifts the others, and a key is used once."""
+"""Named random streams. A new stream does not change the others, and each key is used once."""
 
 import enum
 
@@ -6,7 +6,7 @@ import jax
 
 
 class Stream(enum.IntEnum):
-    """Who consumes randomness. Numbers are part of a run's identity: append, never renumber."""
+    """Consumers of randomness. Renumbering would change the results of every seed: only append."""
 
     INIT = 0
     RESET = 1
@@ -29,5 +29,5 @@ def stream(key: jax.Array, index: jax.Array | int, name: Stream) -> jax.Array:
 
 
 def substream(key: jax.Array, name: Stream) -> jax.Array:
-    """The key of stream `name`, from a key that already knows the iteration."""
+    """The key of stream `name`, from a key that already includes the iteration."""
     return jax.random.fold_in(key, name)

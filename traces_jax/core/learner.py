@@ -1,8 +1,8 @@
-"""The order of the algorithm. Everything else is a small module that this page calls.
+"""The training loop body: the order in which one iteration calls the other modules.
 
-One iteration: collect -> observe -> ask, answer, absorb -> verdict -> advantages -> policy update -> row. The source of
-costs (`sources`) does what comes before the advantages: the oracle reads the true cost, TraCeS learns one from labels.
-The solver (`solvers`) does the policy update.
+One iteration: collect -> observe -> ask, answer, absorb -> verdict -> advantages -> policy update -> row. The cost
+source (`sources`) implements the steps before the advantages: the oracle reads the true cost, TraCeS learns one from
+labels. The solver (`solvers`) implements the policy update.
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ from traces_jax.core.spread import Spread
 from traces_jax.feedback import labels
 from traces_jax.solvers import advantages
 
-# Reads the time once an array is there. Returns the array, so that what follows waits for the reading, and the time:
-# microseconds, uint32 []; they may wrap.
+# Reads the time once an array has been computed. Returns the array and the time in microseconds (uint32 [], may wrap).
+# Later stages must use the returned array, so that they start after the reading.
 Clock = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
 
 @flax.struct.dataclass
 class Normalizers:
-    """Running statistics of everything that is scaled. summary: only with a source that has a memory."""
+    """Running statistics of everything that is normalized. summary: only for sources with a recurrent memory."""
 
     observation: normalize.RunningStatistics
     summary: normalize.RunningStatistics | None
@@ -40,10 +40,10 @@ class Normalizers:
 
 @flax.struct.dataclass
 class LearnerState:
-    """One lane of a run, whole: save it, load it, and the run goes on as if nothing had happened.
+    """The full state of one lane. A run resumed from it continues exactly as if it had not been interrupted.
 
-    diverged: [] int32, the iteration in which something the lane had learned became non-finite; -1 while it is sound.
-    From there on it learns nothing more.
+    diverged: [] int32, the iteration in which a learned value of this lane became non-finite, or -1. From that
+    iteration on, the lane is no longer updated.
     """
 
     key: jax.Array
@@ -56,7 +56,7 @@ class LearnerState:
 
     @property
     def agent(self) -> agent.Agent:
-        """The networks, which the solver trains."""
+        """The networks trained by the solver."""
         return self.solver.agent
 
 
@@ -69,8 +69,8 @@ class Learner:
       source: where costs come from.
       solver: how the policy is updated.
       environments: how a lane's environments are spread over devices.
-      clock: tells the stages' times, which are in the rows if there is one.
-      watch: what is kept of the states of trajectories that may be labelled, such as positions to draw them by.
+      clock: measures the time of each stage, for the metrics row. None: no times.
+      watch: extracts what to store of each state of a trajectory that may be labelled, such as positions for drawing.
     """
 
     task: tasks.Task
@@ -81,7 +81,7 @@ class Learner:
     watch: Callable[[tasks.State], Any] | None = None
 
     def init(self, config: Config, key: jax.Array, prior: sources.Prior | None = None) -> LearnerState:
-        """A fresh lane. key: the lane's identity; kept, never consumed. prior: what is known of the cost already."""
+        """A new lane. key: the lane's base key; stored, never consumed. prior: existing knowledge of the cost."""
         observation_size, summary_size = self.task.observation_size, self.source.summary_size(config)
         carried_size = self.solver.carried_size(config)
         known = prior.statistics if prior is not None else None
@@ -97,7 +97,7 @@ class Learner:
                 observation_size + summary_size + carried_size,
             ),
             normalizers=Normalizers(
-                # The estimator reads what it was fitted to, scaled as it was then.
+                # A pretrained estimator needs its inputs normalized as they were when it was fitted.
                 observation=known if known is not None else normalize.init((observation_size,)),
                 summary=normalize.init((summary_size,)) if summary_size else None,
                 reward=normalize.init(()),
@@ -113,7 +113,7 @@ class Learner:
     def iteration(
         self, config: Config, state: LearnerState, index: jax.Array
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
-        """One iteration of one lane. index: [] the same for all lanes. Returns the new state and a row of scalars."""
+        """One iteration of one lane. index: [], equal for all lanes. Returns the new state and a row of scalars."""
         index, began = self._time(index)
         state, transitions, truth = self.collect(config, state, index)
         return self.learn(config, state, transitions, truth, index, began)
@@ -147,9 +147,9 @@ class Learner:
         index: jax.Array,
         began: jax.Array,
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
-        """Costs, advantages, policy; then the statistics that the next iteration acts with.
+        """Computes costs and advantages, updates the policy, then the statistics used from the next iteration on.
 
-        began: [] when the rollout began, as `clock` tells it.
+        began: [] start of the rollout, as read by `clock`.
         """
         cost, collected_at = self._time(truth.cost)
         truth = dataclasses.replace(truth, cost=cost)
@@ -181,7 +181,7 @@ class Learner:
         learned = (solver, normalizers, self.source.learned(source))
         finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(learned)]))
         sound = finite & (state.diverged < 0)
-        # Only what is learned goes back, which is small: the pool and the store are written in place.
+        # On divergence only learned values are reverted. They are small; the pool and the store are updated in place.
         before = (state.solver, state.normalizers, self.source.learned(state.source))
         solver, normalizers, fitted = jax.tree.map(lambda new, old: jnp.where(sound, new, old), learned, before)
         row = {
@@ -209,7 +209,7 @@ class Learner:
     def _label(
         self, config: Config, source: Any, collected: sources.Collected, key: jax.Array
     ) -> tuple[Any, dict[str, jax.Array]]:
-        """Asks for labels, answers and learns from them, where they are due. Else the scalars are not numbers."""
+        """If a query is due: selects trajectories, labels them and refits. Otherwise the scalars are NaN."""
 
         def label(source: Any) -> tuple[Any, dict[str, jax.Array]]:
             query = self.source.ask(config, source, collected, key)
@@ -226,7 +226,7 @@ class Learner:
         return lax.cond(due, label, wait, source)
 
     def accepted(self, config: Config, total_cost: jax.Array, terminated: jax.Array) -> jax.Array:
-        """Which episodes are acceptable, whatever the source of costs. See `labels.accepted`."""
+        """Which episodes are truly acceptable, for any cost source. See `labels.accepted`."""
         return labels.accepted(
             total_cost,
             terminated,
@@ -235,25 +235,25 @@ class Learner:
         )
 
     def _time(self, value: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The time at which a value was there. What uses the returned value begins after that."""
+        """The time at which a value was computed. Code that uses the returned value starts after the reading."""
         return self.clock(value) if self.clock is not None else (value, jnp.zeros((), jnp.uint32))
 
     def _stages(self, **times: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
-        """Seconds of stages, given when they began and ended; nothing without a clock."""
+        """Seconds of each stage, from its (begin, end) times. Empty without a clock."""
         if self.clock is None:
             return {}
         return {f"stage/{name}": (end - begin).astype(jnp.float32) * 1e-6 for name, (begin, end) in times.items()}
 
     def start(self, config: Config, keys: jax.Array) -> rollout.RunnerState:
-        """Environments at random starts, one for each of keys [B], consumed."""
+        """Environments in random initial states, one for each of keys [B], which are consumed."""
         return rollout.start(self.task, keys, self._memory(config, keys.shape[0]))
 
     def _memory(self, config: Config, count: int) -> rollout.Memory:
-        """What is remembered of episodes that begin."""
+        """The memory at the start of an episode, for `count` environments."""
         return rollout.Memory(source=self.source.memory(config, count), solver=self.solver.begin(config, count))
 
     def player(self, config: Config, state: LearnerState) -> rollout.Player:
-        """The current policy; with zero noise it takes its mean action."""
+        """The current policy. With zero noise it takes its mean action."""
         statistics = state.normalizers.observation
 
         def act(observation, summary, carried, noise):
@@ -286,7 +286,7 @@ class Learner:
     ) -> jax.Array:
         """Actions [..., A] for raw observations [..., O] and standard normal noise [..., A].
 
-        summary: [..., H] of the source's memory; carried: [..., K] of the solver.
+        summary: [..., H] from the source's memory; carried: [..., K] from the solver.
         """
         observed = self._observe(config, state.normalizers, observation)
         mean, log_std = self.solver.modules.policy(
@@ -301,7 +301,7 @@ class Learner:
         summary: jax.Array | None,
         carried: jax.Array | None,
     ) -> jax.Array:
-        """What actor and cost critic read: the scaled observation, the scaled summary, and what the solver carries."""
+        """Input of actor and cost critic: normalized observation, normalized summary and values the solver carries."""
         parts = [observed]
         if summary is not None and normalizers.summary is not None:
             parts.append(normalize.apply(normalizers.summary, summary))
@@ -319,8 +319,8 @@ class Learner:
     ) -> tuple[solvers.Batch, Normalizers]:
         """A rollout with its advantages and targets, and the updated statistics. cost: [T, B].
 
-        Observations keep the statistics they were acted on with, so that the first policy ratio is 1. Rewards and
-        costs, which no action has read, use the updated ones.
+        Observations are normalized with the statistics used during the rollout, so that the first policy ratio is 1.
+        Rewards and costs are not policy inputs, so they use the updated statistics.
         """
         summary = state.normalizers.summary
         if summary is not None:
@@ -384,7 +384,7 @@ def make(
     clock: Clock | None = None,
     watch: Callable[[tasks.State], Any] | None = None,
 ) -> Learner:
-    """The learner of a task."""
+    """The learner for a task."""
     return Learner(
         task=task,
         source=sources.make(config, task),

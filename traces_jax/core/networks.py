@@ -1,4 +1,4 @@
-"""Actor and critics. Initialised as PyTorch's linear layers are: uniform within 1 / sqrt(fan in), biases too."""
+"""Actor and critics. Weights and biases are initialized as PyTorch's linear layers: uniform in +-1 / sqrt(fan in)."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ class GaussianActor(nn.Module):
             mean = jnp.tanh(mean)
         log_std = self.param("log_std", nn.initializers.constant(self.initial_log_std), (self.actions,))
         if self.min_std > 0:
-            # Added to what is learned: a bound would take the gradient away from a deviation that has fallen below it.
+            # std = learned + min_std. A hard bound would have no gradient once the learned value is below it.
             log_std = jnp.logaddexp(log_std, jnp.log(self.min_std))
         return mean, log_std
 
@@ -65,6 +65,6 @@ class Critic(nn.Module):
 
 
 def weights(inputs: int, hidden: Sequence[int], outputs: int) -> int:
-    """Weights and biases of a network of dense layers."""
+    """Number of parameters of an MLP."""
     widths = (inputs, *hidden, outputs)
     return sum((below + 1) * above for below, above in itertools.pairwise(widths))

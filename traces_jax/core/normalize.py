@@ -18,12 +18,12 @@ class RunningStatistics:
 
 
 def init(shape: tuple[int, ...]) -> RunningStatistics:
-    """Nothing seen yet; `apply` passes values through unscaled."""
+    """Empty statistics. `apply` returns values unchanged until there are samples."""
     return RunningStatistics(count=jnp.zeros(()), mean=jnp.zeros(shape), squares=jnp.zeros(shape))
 
 
 def update(statistics: RunningStatistics, batch: jax.Array) -> RunningStatistics:
-    """Merges batch [..., *shape]; all leading axes are samples."""
+    """Merges batch [..., *shape]. All leading axes are sample axes."""
     leading = tuple(range(batch.ndim - statistics.mean.ndim))
     count = float(batch.size // max(1, statistics.mean.size))
     mean = jnp.mean(batch, axis=leading)
@@ -38,21 +38,21 @@ def update(statistics: RunningStatistics, batch: jax.Array) -> RunningStatistics
 
 
 def std(statistics: RunningStatistics) -> jax.Array:
-    """Sample standard deviation with a floor; 1 until two samples were seen."""
+    """Sample standard deviation with a floor of MIN_STD; 1 with fewer than two samples."""
     variance = statistics.squares / jnp.maximum(statistics.count - 1.0, 1.0)
     return jnp.where(statistics.count > 1, jnp.maximum(jnp.sqrt(variance), MIN_STD), 1.0)
 
 
 def apply(statistics: RunningStatistics, value: jax.Array) -> jax.Array:
-    """(value - mean) / std, clipped to +-5; the value itself while nothing was seen."""
+    """(value - mean) / std, clipped to +-5; the value itself with fewer than two samples."""
     scaled = jnp.clip((value - statistics.mean) / std(statistics), -CLIP, CLIP)
     return jnp.where(statistics.count > 1, scaled, value)
 
 
 def scale(statistics: RunningStatistics, value: jax.Array) -> jax.Array:
-    """Divides by the std, clipped to 5 std around the mean; the value itself while nothing was seen.
+    """Divides by the std, clipped to 5 std around the mean; the value itself with fewer than two samples.
 
-    For what is summed over an episode. Subtracting the mean would add a constant to every step. Where episodes can end
-    early, that constant rewards or punishes a long episode.
+    For values that are summed over an episode. Subtracting the mean would add a constant to every step. Where episodes
+    can end early, that constant would reward or punish long episodes.
     """
     return jnp.where(statistics.count > 1, apply(statistics, value) + statistics.mean / std(statistics), value)

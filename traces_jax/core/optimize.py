@@ -1,4 +1,4 @@
-"""How every network is trained: Adam on gradients of bounded norm."""
+"""The optimizer of every network: Adam with gradient norm clipping."""
 
 from typing import Any
 
@@ -13,19 +13,19 @@ Number = jax.Array | float
 
 @flax.struct.dataclass
 class Trained:
-    """One network's parameters and the moments of its optimiser."""
+    """One network's parameters and Adam's moments."""
 
     params: Any
     optimizer: optax.OptState
 
 
 def init(params: Any) -> Trained:
-    """Ready for the first step."""
+    """The parameters with zero moments."""
     return Trained(params=params, optimizer=optax.scale_by_adam().init(params))
 
 
 def step(trained: Trained, gradient: Any, *, lr: Number, max_grad_norm: Number) -> Trained:
-    """One step down a gradient of the parameters' structure."""
+    """One gradient step. gradient: same structure as the parameters."""
     scale = jnp.minimum(1.0, max_grad_norm / (optax.tree.norm(gradient) + 1e-6))
     gradient = jax.tree.map(lambda g: g * scale, gradient)
     direction, optimizer = optax.scale_by_adam().update(gradient, trained.optimizer)

@@ -1,8 +1,8 @@
-"""Lanes: seeds and swept settings side by side in one program, spread over the devices there are.
+"""Runs all lanes (one seed with one setting each) in one program, sharded over the available devices.
 
-Devices form a grid. Along its first axis the lanes are cut: a lane never talks to another, so every piece runs at its
-own pace. Devices left over cut each lane's environments: they collect apart and meet once in an iteration. On a CPU
-the "devices" are its cores (see `host.runtime`), and no core waits for another between two steps of an environment.
+Devices form a grid. Its first axis shards the lanes: they exchange no data, so the devices run independently. Its
+second axis shards the environments of each lane: devices collect separately and gather once in an iteration. On a CPU
+the "devices" are its cores (see `host.runtime`), and no core waits for another between two environment steps.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from traces_jax.sources import Prior
 
 _LANE, _ENVIRONMENT = "lane", "environment"
 _BY_LANE = PartitionSpec(_LANE)
-# Which axes of a state's leaves [S, ...] are cut; only environments [S, B, ...] are cut twice.
+# Which axes of a state's leaves [S, ...] are sharded. Only environments [S, B, ...] are sharded along two axes.
 _STATE: Any = LearnerState(
     **{field.name: _BY_LANE for field in dataclasses.fields(LearnerState)}  # type: ignore[arg-type]
     | {"runner": PartitionSpec(_LANE, _ENVIRONMENT)}
@@ -32,13 +32,13 @@ _STATE: Any = LearnerState(
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """Devices by lane piece and environment share."""
+    """Devices, indexed by shard of lanes and shard of environments."""
 
     mesh: Mesh
 
     @property
     def environments(self) -> Spread:
-        """How a learner on this grid spreads its environments."""
+        """How a learner on this grid distributes its environments."""
         shares = self.mesh.shape[_ENVIRONMENT]
         return Spread(_ENVIRONMENT, shares) if shares > 1 else Spread()
 
@@ -49,7 +49,7 @@ class Program:
 
     Attributes:
       learner: the pure training step.
-      grid: where it runs.
+      grid: the devices.
       settings: the lanes' configs as one pytree, traced leaves [S].
       seeds: [S] the lanes' seeds.
     """
@@ -60,14 +60,14 @@ class Program:
     seeds: tuple[int, ...]
 
     def init(self, prior: Prior | None = None) -> LearnerState:
-        """Fresh lanes, every leaf [S, ...]. prior: the estimator that all of them start from."""
+        """New lanes, every leaf [S, ...]. prior: the estimator that all lanes start from."""
         lanes = jax.vmap(self.learner.init, in_axes=(0, 0, None), out_axes=0)
         init = jax.jit(lanes, out_shardings=self._shardings(_STATE))
         everywhere = NamedSharding(self.grid.mesh, PartitionSpec())
         return init(self._on_devices(self.settings), self._on_devices(self._keys()), jax.device_put(prior, everywhere))
 
     def abstract(self) -> LearnerState:
-        """Shapes, types and placement of the state, without making one."""
+        """Shapes, dtypes and shardings of the state, without computing one."""
         shapes = jax.eval_shape(jax.vmap(self.learner.init), self.settings, self._keys())
         return jax.tree.map(
             lambda sharding, tree: jax.tree.map(
@@ -78,7 +78,7 @@ class Program:
         )
 
     def place(self, state: LearnerState) -> LearnerState:
-        """Lays a state of these lanes, made elsewhere, on this program's devices."""
+        """Moves a state of these lanes to this program's devices."""
         return jax.tree.map(lambda sharding, tree: jax.device_put(tree, sharding), self._shardings(_STATE), state)
 
     def chunk(self, state: LearnerState, start: int, length: int) -> tuple[LearnerState, dict[str, jax.Array]]:
@@ -90,13 +90,13 @@ class Program:
         return self._compiled_chunk(self._on_devices(self.settings), state, index, length)
 
     def map_lanes(self, function: Callable, *, out_specs=_BY_LANE, shared: int = 0) -> Callable:
-        """Maps a function of (settings, state, *shared) for one lane over all lanes, each device its own."""
+        """Maps a one-lane function of (settings, state, *shared) over all lanes; each device computes its own lanes."""
         return jax.shard_map(
             jax.vmap(function, in_axes=(0, 0, *[None] * shared)),
             mesh=self.grid.mesh,
             in_specs=(_BY_LANE, _STATE, *[PartitionSpec()] * shared),
             out_specs=out_specs,
-            # JAX cannot see that devices which share a lane compute the same update from the gathered rollout.
+            # JAX cannot infer that devices which share a lane compute the same update from the gathered rollout.
             check_vma=False,
         )
 
@@ -109,12 +109,12 @@ class Program:
                 def iteration(state, index):
                     return self.learner.iteration(settings, state, index)
 
-                # The index is not part of the state: batched over lanes, it could gate nothing.
+                # The index is not part of the state: batched over lanes, it would turn `lax.cond` into a select.
                 return lax.scan(iteration, state, start + jnp.arange(length))
 
             return self.map_lanes(one_lane, out_specs=specs, shared=1)(settings, state, start)
 
-        # Placement is spelled out so that a state which comes back looks the same as one that goes in: one program.
+        # Explicit output shardings equal those of the input, so that the next call does not compile again.
         return jax.jit(chunk, static_argnums=3, donate_argnums=1, out_shardings=self._shardings(specs))
 
     def _keys(self) -> jax.Array:
@@ -128,19 +128,19 @@ class Program:
 
 
 def grid(lanes: int, environments: int, devices: Sequence[jax.Device]) -> Grid:
-    """The most devices that share the lanes equally, times the most that share a lane's environments equally."""
+    """The grid with the most devices that divide the lanes equally, then the most that divide a lane's environments."""
     pieces = _largest_divisor(lanes, len(devices))
     shares = _largest_divisor(environments, len(devices) // pieces)
     return Grid(Mesh(np.asarray(devices[: pieces * shares]).reshape(pieces, shares), (_LANE, _ENVIRONMENT)))
 
 
 def stack(lanes: Sequence[Lane]) -> Config:
-    """The lanes' configs as one: static fields as they are, traced ones [S] float32."""
+    """The lanes' configs as one: static fields unchanged, traced fields stacked to [S] float32."""
     return jax.tree.map(lambda *values: np.asarray(values, np.float32), *(lane.config for lane in lanes))
 
 
 def make(lanes: Sequence[Lane], learner: Learner, grid: Grid) -> Program:
-    """The program of a run."""
+    """The program for a run."""
     return Program(
         learner=learner,
         grid=grid,

@@ -1,4 +1,4 @@
-"""Running a policy: a scan over time of vmapped environments that reset themselves from fresh random states."""
+"""Running a policy: a scan over time of vmapped environments with automatic resets to random initial states."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,13 +11,13 @@ from jax import lax
 
 from traces_jax.tasks import State, Task
 
-# The most steps whose fresh starts are drawn together.
+# Initial states for resets are drawn for up to this many steps at once.
 _BLOCK = 50
 
 
 @flax.struct.dataclass
 class Memory:
-    """What is remembered of episodes: by the source of costs and by the solver, [B, ...] each; None for nothing."""
+    """Recurrent memory of current episodes, of the cost source and of the solver, [B, ...] each; None for none."""
 
     source: jax.Array | None = None
     solver: jax.Array | None = None
@@ -25,9 +25,9 @@ class Memory:
 
 @flax.struct.dataclass
 class RunnerState:
-    """What lives on between iterations: environments [B] and the sums of their unfinished episodes [B].
+    """State kept between iterations: environments [B] and the sums of their unfinished episodes [B].
 
-    memory: what the player remembers of these episodes.
+    memory: the player's memory of these episodes.
     """
 
     environment: State
@@ -38,11 +38,11 @@ class RunnerState:
 
 @flax.struct.dataclass
 class Transitions:
-    """What a learner may see, time-major [T, B, ...]. The true cost is not here.
+    """What the learner may read, time-major [T, B, ...]. It does not include the true cost.
 
-    `next_observation` is the true last observation where an episode ended, never the one after the reset. Summaries of
-    the episode before and after the step, [T, B, H], are there if the source of costs has a memory; what is carried
-    before and after it, [T, B, K], if the solver has one.
+    `next_observation` is the true last observation where an episode ended, not the one after the reset. Summaries
+    before and after the step, [T, B, H], exist if the cost source has a memory. Carried values before and after it,
+    [T, B, K], exist if the solver has a memory.
     """
 
     observation: jax.Array
@@ -59,9 +59,9 @@ class Transitions:
 
 @flax.struct.dataclass
 class Truth:
-    """What only oracles, labelers and metrics may see, [T, B].
+    """What only oracles, labelers and metrics may read, [T, B].
 
-    The episode sums are valid where an episode ended. watched: what `run` was asked to watch, [T, B, ...].
+    The episode sums are valid where an episode ended. watched: output of `run`'s argument `watch`, [T, B, ...].
     """
 
     cost: jax.Array
@@ -74,7 +74,7 @@ class Truth:
 
 
 def environment_keys(key: jax.Array, first: jax.Array | int, count: int) -> jax.Array:
-    """Keys [count] of the environments first, first + 1, ...: an environment keeps its stream wherever it runs."""
+    """Keys [count] of environments first, first + 1, ... An environment's key does not depend on its device."""
     return jax.vmap(lambda index: jax.random.fold_in(key, index))(first + jnp.arange(count))
 
 
@@ -85,11 +85,11 @@ def noise(keys: jax.Array, steps: int, size: int) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Player:
-    """Who acts.
+    """A policy with its memory.
 
     Attributes:
       act: (observation [B, O], summary [B, H] or None, carried [B, K] or None, noise [B, A]) -> action [B, A].
-      begin: number of episodes -> their memory at the start.
+      begin: number of episodes -> their initial memory.
       remember: (memory, observation, action, true cost [B]) -> memory after the step.
       summarize: the source's memory -> summary.
     """
@@ -101,7 +101,7 @@ class Player:
 
 
 def start(task: Task, keys: jax.Array, memory: Memory | None = None) -> RunnerState:
-    """Environments at random starts, one for each of keys [B], consumed. memory: of new episodes."""
+    """Environments in random initial states, one for each of keys [B], consumed. memory: of new episodes."""
     zeros = jnp.zeros(keys.shape, jnp.float32)
     return RunnerState(
         environment=jax.vmap(task.reset)(keys),
@@ -121,7 +121,7 @@ def run(
 ) -> tuple[RunnerState, Transitions, Truth]:
     """Runs all environments for T steps. noise: [T, B, A]. keys: [B] for resets, consumed.
 
-    watch: what is wanted of the states [B] that steps lead to, before any reset; it comes back in `Truth.watched`.
+    watch: applied to the states [B] after each step, before any reset. Its outputs are in `Truth.watched`.
     """
 
     def step(runner: RunnerState, inputs: tuple[jax.Array, State]):
@@ -167,8 +167,8 @@ def run(
         return task.reset(jax.random.fold_in(key, time))
 
     def block(runner: RunnerState, inputs: tuple[jax.Array, jax.Array]):
-        # Fresh starts for the whole block at once: in the loop over steps, random numbers would cost more than the
-        # policy, and for all steps of a rollout they would need too much memory.
+        # Draws initial states for a block of steps at once. Drawn step by step, the random numbers would take longer
+        # than the policy. For all steps of a rollout they would need too much memory.
         block_noise, times = inputs
         fresh = jax.vmap(jax.vmap(reset, in_axes=(None, 0)), in_axes=(0, None))(times, keys)
         return lax.scan(step, runner, (block_noise, fresh))
@@ -182,7 +182,7 @@ def run(
 
 
 def watched_shape(watch: Callable[[State], Any] | None, runner: RunnerState) -> Any:
-    """Shapes and types of what is watched of one environment; None for nothing."""
+    """Shapes and dtypes of the output of `watch` for one environment; None if there is no `watch`."""
     if watch is None:
         return None
     watched = jax.eval_shape(watch, runner.environment)
@@ -190,7 +190,7 @@ def watched_shape(watch: Callable[[State], Any] | None, runner: RunnerState) -> 
 
 
 def where(condition: jax.Array, yes, no):
-    """Selects whole trees by a condition [B] on their leading axis."""
+    """`jnp.where` on trees, by a condition [B] on their leading axis."""
 
     def select(a: jax.Array, b: jax.Array) -> jax.Array:
         return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)

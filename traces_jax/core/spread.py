@@ -1,4 +1,4 @@
-"""A lane's environments over several devices."""
+"""Distributes a lane's environments over several devices."""
 
 import dataclasses
 from typing import Any
@@ -11,11 +11,11 @@ from traces_jax.core import rollout
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """A lane's environments over devices: each device runs its share, then all see everything.
+    """How a lane's environments are distributed: each device runs its share, then all devices gather the results.
 
     Attributes:
       axis: name of the mapped device axis; None when one device has all environments.
-      shares: devices on it.
+      shares: number of devices on the axis.
     """
 
     axis: str | None = None
@@ -28,7 +28,7 @@ class Spread:
         return rollout.environment_keys(key, first, own)
 
     def gather(self, tree: Any) -> Any:
-        """Joins leaves [T, share, ...] of all devices to [T, B, ...]."""
+        """Gathers leaves [T, share, ...] of all devices into [T, B, ...]."""
         if self.axis is None:
             return tree
         return jax.tree.map(lambda leaf: lax.all_gather(leaf, self.axis, axis=1, tiled=True), tree)

@@ -1,1 +1,1 @@
-"""The TraCeS estimator: how much each step of a trajectory takes from its probability of being acceptable."""
+"""The TraCeS estimator: how much each step of a trajectory reduces its probability of being acceptable."""

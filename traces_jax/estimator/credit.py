@@ -1,7 +1,7 @@
-"""Credits as mathematics: a step takes U ~ LogNormal(mu, sigma), at most -clamp, from a log-probability.
+"""The mathematics of credits: a step lowers the log-probability by U ~ LogNormal(mu, sigma), clamped to -clamp.
 
-All functions are finite, and so are their gradients, for mu in [-20, 3] and sigma in [e^-20, e^2], the range of the
-network's outputs. mu, sigma and whatever is made of them element by element: [...]; sums over time run along axis 0.
+All functions and their gradients are finite for mu in [-20, 3] and sigma in [e^-20, e^2], the range of the network's
+outputs. mu, sigma and elementwise functions of them: [...]; sums over time are along axis 0.
 """
 
 import math
@@ -17,30 +17,30 @@ from jax.scipy.special import log_ndtr, ndtr
 # A traced number: an array inside the program, a plain float in tests.
 Number = jax.Array | float
 
-# The largest log-normal deviation: squared and summed over some thousand steps it still fits into float32.
+# Maximum log-normal standard deviation: squared and summed over some thousand steps it still fits into float32.
 _MAX_DEVIATION = math.exp(40.0)
-# Below this, 1 - p is taken for nothing: a finite price for a label that the estimator holds impossible.
+# Lower bound of 1 - p: it keeps the loss finite for a label that the estimator considers impossible.
 _SMALLEST_LOG = 1e-30
-# Float32 knows no probability of standard normal values below this, and log_ndtr's derivative subtracts their squares.
+# Below this, the standard normal CDF is 0 in float32, and log_ndtr's derivative subtracts squares of such values.
 _FARTHEST = -14.0
 
 _POINTS, _WEIGHTS = (
     (part / 2).astype(np.float32) for part in np.polynomial.legendre.leggauss(20) + np.array([[1.0], [0.0]])
 )
-# An integral over a tail ends where the density has fallen by exp(-_DEPTH).
+# Integrals over a tail end where the density has fallen by a factor of exp(-_DEPTH).
 _DEPTH = 22.0
 
 
 def sample(mu: jax.Array, sigma: jax.Array, noise: jax.Array, *, clamp: Number) -> jax.Array:
     """Log credits -min(U, -clamp) in [clamp, 0], differentiable in mu and sigma. noise: [...] standard normal."""
     chex.assert_equal_shape([mu, sigma, noise])
-    # Bounded before the exponential: a sample that overflows would have no gradient but NaN.
+    # Clamped before the exponential: a sample that overflows would have a NaN gradient.
     exponent = jnp.minimum(mu + sigma * noise, jnp.log(-clamp))
     return jnp.maximum(-jnp.exp(exponent), clamp)
 
 
 def clamped_mean(mu: jax.Array, sigma: jax.Array, *, clamp: Number) -> jax.Array:
-    """E[min(U, -clamp)], closed form: two positive terms, nothing cancels."""
+    """E[min(U, -clamp)], in closed form: two positive terms, so no cancellation."""
     chex.assert_equal_shape([mu, sigma])
     reach = jnp.maximum(_reach(mu, sigma, clamp), _FARTHEST)
     return jnp.exp(mu + sigma**2 / 2 + log_ndtr(reach - sigma)) - clamp * ndtr(-reach)
@@ -50,10 +50,10 @@ def clamped_variance(mu: jax.Array, sigma: jax.Array, *, clamp: Number) -> jax.A
     """Var[min(U, -clamp)], never negative.
 
     The closed form E[min(U, a)^2] - E[min(U, a)]^2 loses every digit of float32 for small sigma or nearly certain
-    clamping. So relative deviations from the value at the median are integrated, with Gauss and Legendre's points
-    on either side of the median up to where the clamp begins: these deviations are small when the variance is, and at
-    most half of their mean square is lost in the subtraction. Agrees with the closed form in float64 to 1e-6, but for
-    what rounding log(-clamp) - mu does to it.
+    clamping. So this integrates relative deviations from the value at the median, by Gauss-Legendre quadrature on
+    either side of the median up to the clamp. These deviations are small when the variance is, and the subtraction
+    loses at most half of their mean square. Agrees with the closed form in float64 to 1e-6, except for the effect of
+    rounding log(-clamp) - mu.
     """
     chex.assert_equal_shape([mu, sigma])
     held_mu, held_sigma = lax.stop_gradient((mu, sigma))
@@ -65,7 +65,7 @@ def clamped_variance(mu: jax.Array, sigma: jax.Array, *, clamp: Number) -> jax.A
         offset = width[..., None] * _POINTS
         normal = median[..., None] + offset
         mass = jnp.abs(width)[..., None] * _WEIGHTS * jnp.exp(-(normal**2) / 2) / math.sqrt(2 * math.pi)
-        # Zero, but not in its derivatives: a point's log value is mu + sigma * normal.
+        # Zero, but with the right derivatives: a point's log value is mu + sigma * normal.
         moved = (mu - held_mu)[..., None] + (sigma - held_sigma)[..., None] * normal
         deviation = jnp.expm1(held_sigma[..., None] * offset + moved)
         return jnp.sum(mass * deviation, -1), jnp.sum(mass * deviation**2, -1)
@@ -81,12 +81,12 @@ def clamped_variance(mu: jax.Array, sigma: jax.Array, *, clamp: Number) -> jax.A
 
 
 def lognormal_mean(mu: jax.Array, sigma: jax.Array) -> jax.Array:
-    """E[U] without a clamp, as the authors' program has it: up to e^30.3, larger than any log-probability."""
+    """E[U] without a clamp, as in the authors' code: up to e^30.3, larger than any log-probability."""
     return jnp.exp(mu + sigma**2 / 2)
 
 
 def lognormal_variance(mu: jax.Array, sigma: jax.Array) -> jax.Array:
-    """Var[U] without a clamp. Held at e^80, where the true one may be up to e^115, out of float32's range."""
+    """Var[U] without a clamp. Limited to e^80; the true one may be up to e^115, out of float32's range."""
     deviation = lognormal_mean(mu, sigma) * jnp.sqrt(jnp.expm1(sigma**2))
     return jnp.minimum(deviation, _MAX_DEVIATION) ** 2
 
@@ -97,10 +97,10 @@ def prefix_log_probability(log_credit: jax.Array) -> jax.Array:
 
 
 def log1mexp(x: jax.Array) -> jax.Array:
-    """log(1 - exp(x)) for x <= 0, exact near 0 and far below; x above -1e-30 counts as that."""
+    """log(1 - exp(x)) for x <= 0, accurate near 0 and far below; x is limited to at most -1e-30."""
     x = jnp.minimum(x, -_SMALLEST_LOG)
     near = x > -math.log(2.0)
-    # Where it is not taken this branch gets a harmless number: its infinite slope times zero would be NaN.
+    # Where this branch is not used it gets a harmless input: its infinite gradient times zero would be NaN.
     far = jnp.log1p(-jnp.exp(jnp.where(near, -1.0, x)))
     return jnp.where(near, jnp.log(-jnp.expm1(x)), far)
 
@@ -108,7 +108,7 @@ def log1mexp(x: jax.Array) -> jax.Array:
 def cross_entropy(log_probability: jax.Array, label: jax.Array, mask: jax.Array) -> jax.Array:
     """Mean binary cross entropy over the entries in mask; 0 if there are none. All arrays: [...]. Returns a scalar.
 
-    label: 1 = not yet violated. What lies outside the mask may be anything, even NaN.
+    label: 1 = not yet violated. Values outside the mask are ignored, even NaN.
     """
     chex.assert_equal_shape([log_probability, label, mask])
     valid = mask > 0
@@ -118,12 +118,12 @@ def cross_entropy(log_probability: jax.Array, label: jax.Array, mask: jax.Array)
 
 
 def coefficient_of_variation(mean: jax.Array, variance: jax.Array, mask: jax.Array) -> jax.Array:
-    """sqrt(sum of variances) / sum of means over the steps in mask, 0 without any: [T, ...] -> [...]."""
+    """sqrt(sum of variances) / sum of means over the steps in mask, 0 if it is empty: [T, ...] -> [...]."""
     chex.assert_equal_shape([mean, variance, mask])
     valid = mask > 0
     total_mean = jnp.sum(jnp.where(valid, mean, 0.0), axis=0)
     total_variance = jnp.sum(jnp.where(valid, variance, 0.0), axis=0)
-    # Certain costs have no variance, and a root no slope at zero: there the quotient is 0 by choice.
+    # With zero variance the square root has no finite gradient; the quotient is defined as 0 there.
     uncertain = total_variance > 0
     deviation = jnp.sqrt(jnp.where(uncertain, total_variance, 1.0))
     return jnp.where(uncertain, deviation / jnp.where(uncertain, total_mean, 1.0), 0.0)
@@ -136,15 +136,15 @@ def clamped_share(mu: jax.Array, sigma: jax.Array, *, clamp: Number) -> jax.Arra
 
 
 def jensen(log_probability: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """What log E[p] - E[log p] is over the trajectories in mask, [N] each, and its bound Var[p] / (2 min p^2). Scalars.
+    """The gap log E[p] - E[log p] of the trajectories in mask, [N] each, and its bound Var[p] / (2 min p^2). Scalars.
 
-    The bound ends at 1e30; both are not a number without trajectories.
+    The bound is limited to 1e30. Both are NaN without trajectories.
     """
     chex.assert_equal_shape([log_probability, mask])
     valid = mask > 0
     count = jnp.sum(valid)
     weight = valid / count
-    # Relative to the largest, so that probabilities too small for float32 still have a logarithm of their mean.
+    # Log-sum-exp: relative to the largest, so that the log mean is finite for probabilities too small for float32.
     largest = jnp.max(jnp.where(valid, log_probability, -jnp.inf))
     log_mean = largest + jnp.log(jnp.sum(weight * jnp.exp(jnp.where(valid, log_probability, 0.0) - largest)))
     gap = log_mean - jnp.sum(weight * jnp.where(valid, log_probability, 0.0))
@@ -157,7 +157,7 @@ def jensen(log_probability: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.
 
 @flax.struct.dataclass
 class Scores:
-    """Scalars in [0, 1]; not a number where nothing was there to count. Positive = not violated."""
+    """Scalars in [0, 1]; NaN if there are no entries to count. Positive = not violated."""
 
     accuracy: jax.Array
     precision: jax.Array
@@ -165,7 +165,7 @@ class Scores:
 
 
 def scores(log_probability: jax.Array, label: jax.Array, mask: jax.Array) -> Scores:
-    """How right the verdicts p >= 1/2 are on the entries in mask. All arrays: [...]; label: 1 = not yet violated."""
+    """Scores of the classifier p >= 1/2 on the entries in mask. All arrays: [...]; label: 1 = not yet violated."""
     chex.assert_equal_shape([log_probability, label, mask])
     valid, positive, said = mask > 0, label > 0, log_probability >= math.log(0.5)
     count = lambda what: jnp.sum(valid & what).astype(jnp.float32)  # noqa: E731
@@ -179,7 +179,7 @@ def scores(log_probability: jax.Array, label: jax.Array, mask: jax.Array) -> Sco
 def _reach(mu: jax.Array, sigma: jax.Array, clamp: Number) -> jax.Array:
     """The standard normal value at which U reaches the clamp, as a constant.
 
-    What is integrated is continuous there: moving that border changes no integral to first order. Its own derivative
-    is huge for small sigma and would only bring in noise.
+    The integrands are continuous there, so moving this bound does not change any integral to first order. Its
+    derivative is huge for small sigma and would only add noise.
     """
     return lax.stop_gradient((jnp.log(-clamp) - mu) / sigma)

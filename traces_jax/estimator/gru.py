@@ -1,10 +1,10 @@
-"""A GRU layer: PyTorch's equations, and a gradient written out.
+"""A GRU layer with PyTorch's equations and a custom gradient.
 
-Left to itself, JAX would go back through every step of the scan with all gates and the weights' gradients in its loop.
-Once all states are known, the gates of all steps are one batched computation, and what remains in the loop is linear:
-the states' gradient, passed from step to step.
+JAX's own gradient of the scan would compute all gates and weight gradients step by step. Once all hidden states are
+known, the gates of all steps are one batched computation. Only a linear recursion is left in the loop: the gradient of
+the hidden states, passed from step to step.
 
-Inside, units come first and the batch last, [H, B]: the batch lies along a CPU's vector registers.
+Inside, the layout is units first and batch last, [H, B], so that the batch fills a CPU's vector registers.
 """
 
 import flax.struct
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-# Matrices of more units than this are multiplied as such.
+# Above this many units, a matrix product is used instead of unrolled sums.
 _MOST_UNROLLED = 16
 
 
@@ -27,7 +27,7 @@ class GruLayer:
 
 
 def from_input(layer: GruLayer, inputs: jax.Array) -> jax.Array:
-    """The input's part of the gates, [..., F] -> [..., 3H]. It needs no state: for all times it is one product."""
+    """The input's part of the gates, [..., F] -> [..., 3H]. Independent of the state: one product for all steps."""
     return inputs @ layer.input_kernel + layer.input_bias
 
 
@@ -39,14 +39,14 @@ def step(layer: GruLayer, state: jax.Array, gate_inputs: jax.Array) -> jax.Array
 
 
 def run(layer: GruLayer, gate_inputs: jax.Array, began: jax.Array | None) -> jax.Array:
-    """All states [T, B, H], from zero on. gate_inputs: [T, B, 3H]; began: [T, B] where it starts anew, if anywhere."""
+    """All states [T, B, H], starting from zero. gate_inputs: [T, B, 3H]; began: [T, B] where the state is reset."""
     kept = None if began is None else 1.0 - began[:, None]
     return _run(layer.hidden_kernel, layer.hidden_bias, gate_inputs, kept)
 
 
 @flax.struct.dataclass
 class _Three:
-    """Something of each gate, its units on the axis before the last."""
+    """One array for each gate, with units on the second-last axis."""
 
     reset: jax.Array
     update: jax.Array
@@ -55,7 +55,7 @@ class _Three:
 
 @flax.struct.dataclass
 class _Open:
-    """A step's gates, [H, B] each. candidate: what the state has for the new gate, which the reset gate lets in."""
+    """A step's gates, [H, B] each. candidate: the state's part of the new gate, before the reset gate is applied."""
 
     reset: jax.Array
     update: jax.Array
@@ -89,8 +89,8 @@ def _product(kernel: jax.Array, units: jax.Array) -> jax.Array:
     """kernel: [inputs, outputs]; units: [inputs, B]. Returns [outputs, B]."""
     if kernel.shape[0] > _MOST_UNROLLED:
         return kernel.T @ units
-    # Few units, written out, become one loop with the rest of a step; a product would be a call of its own, and four
-    # units take three times as long.
+    # For few units, unrolled sums are fused with the rest of the step. A matrix product is a separate call: with four
+    # units it takes three times as long.
     terms = [weights[:, None] * unit for weights, unit in zip(kernel, units, strict=True)]
     return sum(terms[1:], terms[0])
 
@@ -113,7 +113,7 @@ def _mix(gates: _Open, state: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def _run(kernel: jax.Array, bias: jax.Array, gate_inputs: jax.Array, kept: jax.Array | None) -> jax.Array:
-    """kernel: [H, 3H]; bias: [3H]; gate_inputs: [T, B, 3H]; kept: [T, 1, B] zero where a step forgets the state."""
+    """kernel: [H, 3H]; bias: [3H]; gate_inputs: [T, B, 3H]; kept: [T, 1, B] zero where the state is reset."""
     weights = _hidden_weights(kernel, bias)
 
     def body(state: jax.Array, now: tuple[_Three, jax.Array | None]) -> tuple[jax.Array, jax.Array]:
@@ -139,12 +139,12 @@ def _run_backward(residuals, states_gradient):
     if kept is not None:
         before = kept * before
     gates = jax.vmap(_open, in_axes=(None, 0, 0))(weights, before, _cut(gate_inputs))
-    # How much of a state's gradient reaches each gate's sum of inputs, [T, H, B] each.
+    # Derivatives of the state with respect to each gate's pre-activation, [T, H, B] each.
     to_new = (1.0 - gates.update) * (1.0 - jnp.square(gates.new))
     to_reset = to_new * gates.candidate * gates.reset * (1.0 - gates.reset)
     to_update = (before - gates.new) * gates.update * (1.0 - gates.update)
     to_candidate = to_new * gates.reset
-    # The way back to the state before: through all three gates, and directly.
+    # The gradient reaches the previous state through all three gates, and directly.
     back = jax.tree.map(jnp.transpose, weights.kernel)
     to_gates, to_state = _Three(reset=to_reset, update=to_update, new=to_candidate), gates.update
 

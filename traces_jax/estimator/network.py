@@ -1,7 +1,7 @@
-"""The network: stacked GRU layers read a trajectory, a decoder gives each step's credit as a log-normal distribution.
+"""The network: GRU layers encode a trajectory, a decoder outputs a log-normal distribution of each step's credit.
 
-Plain functions instead of Flax modules: the input's half of a GRU layer does not depend on its state, so it is one
-matrix product for all times, outside the scan; a cell that owns both halves cannot do that.
+Plain functions instead of Flax modules: the input half of a GRU layer does not depend on its state, so it is one matrix
+product for all steps, outside the scan. A Flax cell computes both halves inside it.
 """
 
 import dataclasses
@@ -16,10 +16,10 @@ from jax import lax
 from traces_jax.estimator import gru
 from traces_jax.estimator.gru import GruLayer
 
-# Beyond these the exponentials of float32 credits are of no use to anyone.
+# Output ranges. Credits outside them have no practical meaning in float32.
 MU_RANGE = (-20.0, 3.0)
 LOG_SIGMA_RANGE = (-20.0, 2.0)
-# The decoder works on blocks of at least so many rows, and on no more than so many blocks.
+# The decoder works on blocks of at least this many rows, and on at most this many blocks.
 _BLOCK_ROWS, _MOST_BLOCKS = 1024, 32
 
 
@@ -36,9 +36,9 @@ class Estimator:
     """Parameters.
 
     Attributes:
-      layers: L of them, the first reads F features, the others H.
-      decoder: reads the summaries before and after a step, 2H, and may read the step itself as well, 2H + F.
-      mean_head, log_std_head: one number each.
+      layers: L GRU layers; the first reads F features, the others H.
+      decoder: reads the summaries before and after a step, 2H, and optionally the step itself, 2H + F.
+      mean_head, log_std_head: one output each.
     """
 
     layers: tuple[GruLayer, ...]
@@ -50,7 +50,7 @@ class Estimator:
 def initial_mean(horizon: int, probability: float = 0.95) -> float:
     """The mu at which a trajectory of `horizon` such steps is acceptable with `probability`.
 
-    A fresh estimator that starts there neither condemns every trajectory nor has to unlearn that it did.
+    A new estimator that starts there does not predict a violation for every trajectory, which it would have to unlearn.
     """
     return math.log(-math.log(probability) / horizon)
 
@@ -66,11 +66,11 @@ def init(
     initial_mean: float,
     mean_spread: float,
 ) -> Estimator:
-    """Fresh parameters, as PyTorch draws them: uniform within 1 / sqrt(fan in), in GRU layers within 1 / sqrt(H).
+    """Initial parameters, as in PyTorch: uniform in +-1 / sqrt(fan in), in GRU layers in +-1 / sqrt(H).
 
-    Except the mean head: weights around zero, of deviation `mean_spread`, and bias `initial_mean`. Weights that all
-    pull the same way would let the first refits move mu by switching every decoder unit off, for good. reads_step: see
-    `Estimator.decoder`. key: consumed.
+    Except the mean head: weights with zero mean and standard deviation `mean_spread`, and bias `initial_mean`. With
+    weights of equal sign, the first refits could move mu by switching every decoder unit off permanently. reads_step:
+    see `Estimator.decoder`. key: consumed.
     """
     gru_key, decoder_key, mean_key, log_std_key = jax.random.split(key, 4)
     gru_inputs = (features, *(hidden for _ in range(layers - 1)))
@@ -93,10 +93,10 @@ def init(
 
 
 def with_memory(estimator: Estimator, steps: int) -> Estimator:
-    """The same, but units of the top layer that keep what they know for 2, ..., `steps` steps, evenly in ratios.
+    """The same, but units of the top layer have time constants of 2, ..., `steps` steps, spaced geometrically.
 
-    An update gate at z keeps it for 1 / (1 - z) steps. As PyTorch draws them all gates begin near 1/2: two steps, from
-    where it takes long to learn to count over hundreds.
+    An update gate at z has a time constant of 1 / (1 - z) steps. With PyTorch's initialization all gates start near
+    1/2, which is two steps. From there it takes long to learn to sum over hundreds.
     """
     top, hidden = estimator.layers[-1], _hidden(estimator)
     update = slice(hidden, 2 * hidden)
@@ -110,7 +110,7 @@ def with_memory(estimator: Estimator, steps: int) -> Estimator:
 def advance(estimator: Estimator, carry: jax.Array, inputs: jax.Array) -> jax.Array:
     """One time step. carry: [L, ..., H]; inputs: [..., F]. Returns the new carry; its top layer is the summary."""
     chex.assert_axis_dimension(inputs, -1, _features(estimator))
-    # Another batch would broadcast silently.
+    # A different batch dimension would broadcast silently.
     chex.assert_shape(carry, (len(estimator.layers), *inputs.shape[:-1], _hidden(estimator)))
     below, states = inputs, []
     for layer, state in zip(estimator.layers, carry, strict=True):
@@ -120,10 +120,10 @@ def advance(estimator: Estimator, carry: jax.Array, inputs: jax.Array) -> jax.Ar
 
 
 def encode(estimator: Estimator, inputs: jax.Array, began: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
-    """All steps of episodes. inputs: [T, B, F]; began: [T, B] where one begins, if not only at the first step.
+    """Encodes full episodes. inputs: [T, B, F]; began: [T, B] where one begins, if not only at the first step.
 
     Returns:
-      Summaries [T, B, H] before and after each step; before an episode's first step they are zero.
+      Summaries [T, B, H] before and after each step; zero before an episode's first step.
     """
     chex.assert_rank(inputs, 3)
     chex.assert_axis_dimension(inputs, -1, _features(estimator))
@@ -140,15 +140,15 @@ def decode(estimator: Estimator, before: jax.Array, after: jax.Array, inputs: ja
     """The credit of a step from the summaries before and after it, [..., H] each, and its inputs [..., F].
 
     Returns:
-      mu, sigma, both [...]: the step takes U ~ LogNormal(mu, sigma) from the log-probability of being acceptable.
+      mu, sigma, both [...]: the step lowers the log-probability of being acceptable by U ~ LogNormal(mu, sigma).
     """
     read = _decoder_inputs(estimator, before, after, inputs)
     batch_shape, width = read.shape[:-1], read.shape[-1]
     rows = math.prod(batch_shape)
     blocks = max(n for n in range(1, _MOST_BLOCKS + 1) if rows % n == 0 and (n == 1 or rows // n >= _BLOCK_ROWS))
 
-    # Block by block, and again on the way back: the units of some thousand rows stay in a CPU's cache, those of all
-    # rows of a refit's batch do not, and there and back through memory takes three times as long.
+    # Block by block, recomputed in the backward pass: the activations of some thousand rows fit into a CPU's cache.
+    # Those of a refit's whole batch do not, and writing them to memory and reading them back takes three times as long.
     @jax.checkpoint
     def block(read: jax.Array) -> tuple[jax.Array, jax.Array]:
         top = _activations(estimator, read)[-1]
@@ -160,7 +160,7 @@ def decode(estimator: Estimator, before: jax.Array, after: jax.Array, inputs: ja
 
 
 def apply(estimator: Estimator, inputs: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Whole trajectories from their first step on. inputs: [T, B, F].
+    """Encodes and decodes full trajectories. inputs: [T, B, F].
 
     Returns:
       hidden [T, B, H] after each step; mu, sigma [T, B] of each step.
@@ -171,7 +171,7 @@ def apply(estimator: Estimator, inputs: jax.Array) -> tuple[jax.Array, jax.Array
 
 
 def dead_share(estimator: Estimator, before: jax.Array, after: jax.Array, inputs: jax.Array) -> jax.Array:
-    """Share of decoder units that are off for all rows given, as in `decode`: these learn nothing from them. Scalar."""
+    """Fraction of decoder units that are inactive for all rows given (see `decode`), so have no gradient. Scalar."""
     units = _activations(estimator, _decoder_inputs(estimator, before, after, inputs))
     off = [jnp.all(layer <= 0, axis=tuple(range(layer.ndim - 1))) for layer in units]
     return jnp.mean(jnp.concatenate(off))

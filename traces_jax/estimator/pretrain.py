@@ -1,6 +1,6 @@
-"""Fitting the estimator to many recorded trajectories, block by block, on all devices there are.
+"""Fitting the estimator to many recorded trajectories, block by block, on all devices.
 
-Each device holds its share of a block and draws its share of every batch from it; together they make one gradient step.
+Each device holds a shard of the block and draws its part of every batch from it. Gradients are averaged over devices.
 """
 
 import dataclasses
@@ -24,19 +24,19 @@ from traces_jax.feedback.trajectories import Trajectories
 
 _SHARE = "share"
 _CUT, _WHOLE = PartitionSpec(_SHARE), PartitionSpec()
-# Of the first rate, that of the last step.
+# Learning rate of the last step, relative to the first.
 _LAST_RATE = 0.1
-# What a step leaves of the average before it, once there have been some: that of the last hundred or so.
+# Decay of the weight average after the first steps: it covers about the last hundred.
 _KEPT = 0.99
 
 
 @flax.struct.dataclass
 class State:
-    """A pretraining under way.
+    """The state of pretraining.
 
     Attributes:
-      fitted: after the last step.
-      average: of the weights after the last steps. Single ones judge now better, now worse; their average is steady.
+      fitted: weights and optimizer state after the last step.
+      average: moving average of the weights. The accuracy of single steps fluctuates; that of the average is steady.
     """
 
     fitted: Trained
@@ -44,18 +44,18 @@ class State:
 
     @property
     def result(self) -> Trained:
-        """What is worth keeping."""
+        """The estimator to keep: the averaged weights."""
         return dataclasses.replace(self.fitted, params=self.average)
 
 
 def begin(fitted: Trained) -> State:
-    """Before the first step."""
+    """The state before the first step."""
     return State(fitted=fitted, average=fitted.params)
 
 
 @flax.struct.dataclass
 class _Pace:
-    """Of each of the next steps [N]: its rate, and what it leaves of the average."""
+    """For each of the next steps [N]: its learning rate and the decay of the average."""
 
     rate: jax.Array
     kept: jax.Array
@@ -66,12 +66,12 @@ class Program:
     """The compiled gradient steps.
 
     Attributes:
-      settings: how many, how large, how fast.
+      settings: number of steps, batch size, learning rate.
       max_grad_norm: of a step.
-      prepare: from raw inputs to what the network reads.
+      prepare: raw inputs -> the network's inputs.
       ends: [P] lengths of the prefixes.
       clamp: of the credits.
-      devices: that share the work.
+      devices: over which the data are sharded.
     """
 
     settings: PretrainConfig
@@ -82,11 +82,11 @@ class Program:
     devices: Sequence[jax.Device]
 
     def place(self, rows: Trajectories, count: int) -> Trajectories:
-        """Lays rows [N], filled up with empty places to at least `count`, on the devices."""
+        """Moves rows [N], padded with empty slots to at least `count`, to the devices."""
         size = -(-max(count, rows.count) // len(self.devices)) * len(self.devices)
 
         def fill(leaf: np.ndarray) -> np.ndarray:
-            # Most blocks are full, and a copy of one may be large.
+            # Avoids a copy, which may be large, if the block is full; most are.
             missing = size - len(leaf)
             return np.concatenate([leaf, np.zeros((missing, *leaf.shape[1:]), leaf.dtype)]) if missing else leaf
 
@@ -95,11 +95,11 @@ class Program:
     def advance(self, state: State, rows: Trajectories, key: jax.Array, done: int) -> tuple[State, jax.Array]:
         """`settings.every` gradient steps on batches drawn from placed rows, and their mean loss [].
 
-        key: of the whole pretraining; never consumed. done: steps made before.
+        key: of the whole pretraining; never consumed. done: number of earlier steps.
         """
         number = done + np.arange(self.settings.every, dtype=np.float32)
         rates = self.settings.lr * (1.0 - (1.0 - _LAST_RATE) * number / self.settings.steps)
-        # Where it began is soon forgotten.
+        # A lower decay in the first steps, so that the initial weights soon drop out.
         kept = np.minimum(_KEPT, number / (number + 10.0))
         return self._compiled_steps(
             state, rows, stream(key, done, Stream.REFIT), _Pace(jnp.asarray(rates), jnp.asarray(kept))
@@ -154,6 +154,6 @@ class Program:
         return self._shared(one_share, (_WHOLE, _CUT), (_CUT, _CUT))
 
     def _shared(self, function: Callable, in_specs: tuple, out_specs: tuple) -> Callable:
-        # JAX cannot see that the devices, which exchange gradients, all make the same step.
+        # JAX cannot infer that all devices make the same step, because they average gradients.
         mapped = jax.shard_map(function, mesh=self._mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
         return jax.jit(mapped)

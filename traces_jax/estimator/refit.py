@@ -17,14 +17,14 @@ from traces_jax.estimator import credit, network
 from traces_jax.feedback import trajectories
 from traces_jax.feedback.trajectories import Ring, Trajectories
 
-# From raw inputs [..., F] to what the network reads, [..., F].
+# Raw inputs [..., F] -> the network's inputs [..., F].
 Prepare = Callable[[jax.Array], jax.Array]
 
 
 def prefix_log_probability(
     estimator: network.Estimator, rows: Trajectories, *, prepare: Prepare, ends: np.ndarray, clamp: Number
 ) -> jax.Array:
-    """What the estimator expects of all prefixes of rows [N], [N, P]: minus the summed mean credits."""
+    """The expected log-probability of all prefixes of rows [N], [N, P]: minus the summed mean credits."""
     mean = mean_credit(estimator, rows, prepare=prepare, clamp=clamp)
     return at_prefixes(mean, rows.length, ends)
 
@@ -35,7 +35,7 @@ def at_prefixes(mean: jax.Array, length: jax.Array, ends: np.ndarray) -> jax.Arr
 
 
 def mean_credit(estimator: network.Estimator, rows: Trajectories, *, prepare: Prepare, clamp: Number) -> jax.Array:
-    """The mean clamped credit of every step of rows [N], [T, N]; past their ends it means nothing."""
+    """The mean clamped credit of every step of rows [N], [T, N]; undefined past their ends."""
     _, mu, sigma = network.apply(estimator, time_major(rows.inputs, prepare))
     return credit.clamped_mean(mu, sigma, clamp=clamp)
 
@@ -69,16 +69,16 @@ def step(
     clamp: Number,
     axis: str | None = None,
 ) -> tuple[Trained, jax.Array]:
-    """One gradient step on a batch; devices along the mapped `axis` bring a batch each and agree on one step.
+    """One gradient step on a batch. Devices along the mapped `axis` have one batch each and average their gradients.
 
-    key: consumed. Returns the fitted estimator and the loss [] before.
+    key: consumed. Returns the fitted estimator and the loss [] before the step.
     """
     noise = jax.random.normal(key, (batch.inputs.shape[1], batch.count))
     loss = functools.partial(sampled_loss, prepare=prepare, ends=ends, clamp=clamp)
     value, gradient = jax.value_and_grad(loss)(fitted.params, batch, noise)
     if axis is not None:
         value, gradient = lax.pmean((value, gradient), axis)
-    # Beside the gradient, as in AdamW: in it, Adam would divide the decay by the gradient's size.
+    # Decoupled from the gradient, as in AdamW: in the gradient, Adam would divide the decay by the gradient's size.
     decayed = jax.tree.map(lambda p: (1.0 - lr * weight_decay) * p, fitted.params)
     fitted = dataclasses.replace(fitted, params=decayed)
     return optimize.step(fitted, gradient, lr=lr, max_grad_norm=max_grad_norm), value
@@ -96,11 +96,11 @@ def refit(
     ends: np.ndarray,
     clamp: Number,
 ) -> tuple[Trained, jax.Array, jax.Array]:
-    """Up to `refit.passes` passes of gradient steps; stops after the pass that is right often enough on the new rows.
+    """Up to `refit.passes` passes of gradient steps; stops when the accuracy on the new rows reaches the target.
 
-    Every step mixes rows drawn from `new` with rows drawn from the store. log_probability: [N, P] what the estimator
-    expects of the new rows' prefixes before the refit. key: consumed. Returns the fitted estimator, what it expects of
-    them, and the number of passes.
+    Every step mixes rows drawn from `new` with rows drawn from the store. log_probability: [N, P] of the new rows'
+    prefixes, as predicted before the refit. key: consumed. Returns the fitted estimator, its prediction for them, and
+    the number of passes.
     """
     descend = functools.partial(
         step,
@@ -133,11 +133,11 @@ def refit(
             accuracy=credit.scores(log_probability, new.labels, new.mask).accuracy,
         )
 
-    # However right it is already, one pass is made.
+    # At least one pass is made, even if the accuracy is already high enough.
     start = _Pass(
         index=jnp.zeros((), jnp.int32), fitted=fitted, log_probability=log_probability, accuracy=jnp.zeros(())
     )
-    # Without new rows the accuracy is not a number, and no pass is made.
+    # Without new rows the accuracy is NaN, and no pass is made.
     there = jnp.any(new.valid)
     end = lax.while_loop(
         lambda carry: there & (carry.index < refit.passes) & (carry.accuracy < refit.target_accuracy), one_pass, start
@@ -146,9 +146,9 @@ def refit(
 
 
 def draw(rows: Trajectories, key: jax.Array, count: int) -> Trajectories:
-    """`count` of the filled places, with replacement; all empty if none is filled. key: consumed."""
+    """`count` of the filled slots, with replacement; all empty if none is filled. key: consumed."""
     filled = jnp.cumsum(rows.valid)
-    # The n-th filled place is where the running count first reaches n.
+    # The n-th filled slot is where the running count first reaches n.
     wanted = jax.random.randint(key, (count,), 0, jnp.maximum(filled[-1], 1)) + 1
     chosen = jnp.minimum(jnp.searchsorted(filled, wanted), rows.count - 1)
     return jax.tree.map(lambda leaf: leaf[chosen], rows)
@@ -163,5 +163,5 @@ class _Pass:
 
 
 def time_major(inputs: jax.Array, prepare: Prepare) -> jax.Array:
-    """Raw inputs [N, T, F] as the network reads them, [T, N, F]."""
+    """The network's inputs [T, N, F] from raw inputs [N, T, F]."""
     return jnp.swapaxes(prepare(inputs), 0, 1)

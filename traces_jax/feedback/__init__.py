@@ -1,1 +1,1 @@
-"""Feedback on trajectories as array operations: cutting them out of rollouts, labels, picking, keeping."""
+"""Array operations for feedback: extracting trajectories from rollouts, labelling, selecting and storing them."""

@@ -1,4 +1,4 @@
-"""The labeler that knows the true cost: the only reader of it besides the metrics."""
+"""The simulated labeler, which knows the true cost. With a learned cost, only it and the metrics read the true cost."""
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +10,10 @@ from traces_jax.feedback import trajectories
 def accepted(
     total_cost: jax.Array, terminated: jax.Array, *, limit: jax.Array | float, early_end_violates: bool
 ) -> jax.Array:
-    """Which trajectories, or prefixes of them, are acceptable: the meaning of the word everywhere. Returns booleans.
+    """Which trajectories or prefixes are acceptable. This is the definition used everywhere. Returns booleans.
 
-    total_cost: [...] summed cost; terminated: [...] 1 where that was the end of a trajectory, for good and before its
-    time, else 0. Such an end may by itself be a violation.
+    total_cost: [...] summed cost; terminated: [...] 1 where the trajectory terminated early at that point, else 0.
+    early_end_violates: whether early termination is by itself a violation.
     """
     within = total_cost <= limit
     return within & (terminated == 0) if early_end_violates else within
@@ -30,15 +30,15 @@ def oracle(
 ) -> jax.Array:
     """Labels [N, P] of all prefixes: 1 for those that are `accepted`.
 
-    cost: [N, T]; length: [N]; terminated: [N] whether the trajectory ended for good before its time; ends: [P].
+    cost: [N, T]; length: [N]; terminated: [N] whether the trajectory terminated early; ends: [P].
     """
     total = trajectories.at_prefixes(jnp.cumsum(cost.T, axis=0), length, ends)
-    # The end belongs to the whole, which comes last; prefixes stop before it.
+    # Termination counts only for the full trajectory, which is the last entry; prefixes stop before it.
     at_end = jnp.zeros(total.shape).at[:, -1].set(terminated)
     return accepted(total, at_end, limit=limit, early_end_violates=early_end_violates).astype(jnp.float32)
 
 
 def flip(labels: jax.Array, key: jax.Array, rate: jax.Array | float) -> jax.Array:
-    """Each label turned over with probability `rate`. key: consumed."""
+    """Flips each label with probability `rate`. key: consumed."""
     flipped = jax.random.bernoulli(key, rate, labels.shape)
     return jnp.where(flipped, 1.0 - labels, labels)

@@ -1,4 +1,4 @@
-"""Which trajectories are worth a label."""
+"""Selection of the trajectories to label."""
 
 import dataclasses
 
@@ -10,22 +10,22 @@ from traces_jax.feedback.trajectories import Candidates
 
 
 def due(share: float, count: jax.Array) -> jax.Array:
-    """The whole number nearest to a share of count [], []; halves go up.
+    """The integer nearest to share * count [], rounding halves up, [].
 
-    Taken of all that there was so far, not of each part: so a share holds over a run, however small the parts are.
+    count is the total so far, not the size of one part. So the share holds over a run even if each part is small.
     """
     return jnp.floor(share * count + 0.5).astype(jnp.int32)
 
 
 def newly_due(share: float, before: jax.Array, after: jax.Array) -> jax.Array:
-    """By how much `due` rises while the count goes from before [] to after [], []."""
+    """The increase of `due` when the count rises from before [] to after [], []."""
     return due(share, after) - due(share, before)
 
 
 def mixed(uncertainty: jax.Array, chance: jax.Array, certain: jax.Array | int) -> jax.Array:
-    """Scores [N] by which `pick` takes the `certain` most uncertain first, then others in random order.
+    """Scores [N] with which `pick` takes the `certain` [] most uncertain first, then others in random order.
 
-    uncertainty: [N], minus infinity for those that must not be taken; chance: [N] uniform in [0, 1); certain: [].
+    uncertainty: [N], minus infinity for those that must not be picked; chance: [N] uniform in [0, 1).
     """
     place = jnp.argsort(jnp.argsort(-uncertainty))
     score = jnp.where(place < certain, 1.0 + uncertainty.shape[0] - place, chance)
@@ -33,9 +33,9 @@ def mixed(uncertainty: jax.Array, chance: jax.Array, certain: jax.Array | int) -
 
 
 def pick(pool: Candidates, score: jax.Array, count: int, allowed: jax.Array) -> tuple[Candidates, jax.Array]:
-    """The `count` trajectories of highest score [N], best first, and their places [count] in the pool.
+    """The `count` trajectories with the highest scores [N], best first, and their indices [count] in the pool.
 
-    Those beyond `allowed` [] stay empty.
+    Those beyond the first `allowed` [] are empty.
     """
     best, chosen = lax.top_k(jnp.where(pool.valid, score, -jnp.inf), count)
     taken = jnp.isfinite(best) & (jnp.arange(count) < allowed)

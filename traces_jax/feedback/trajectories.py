@@ -1,4 +1,4 @@
-"""Whole trajectories, cut out of rollouts and kept in rings of fixed size."""
+"""Full trajectories, extracted from rollouts and kept in ring buffers of fixed size."""
 
 import dataclasses
 from typing import Any, Generic, TypeVar
@@ -15,9 +15,9 @@ class Trajectories:
 
     Attributes:
       inputs: [N, T, F] raw observation joined with the action; zeros past the end.
-      length: [N] steps; 0 marks an empty place.
+      length: [N] steps; 0 marks an empty slot.
       labels: [N, P] 1 where the prefix is not yet violating.
-      mask: [N, P] which prefixes there are.
+      mask: [N, P] which prefixes exist.
     """
 
     inputs: jax.Array
@@ -27,23 +27,23 @@ class Trajectories:
 
     @property
     def count(self) -> int:
-        """Places, empty ones included."""
+        """Capacity, including empty slots."""
         return self.length.shape[0]
 
     @property
     def valid(self) -> jax.Array:
-        """[N] which places are filled."""
+        """[N] which slots are filled."""
         return self.length > 0
 
 
 @flax.struct.dataclass
 class Origin:
-    """Where N trajectories come from within their lane: enough to find one again.
+    """Where N trajectories come from within their lane: enough to identify each one.
 
     Attributes:
       iteration: [N] of the rollout.
       environment: [N].
-      first: [N] step of the rollout with which it begins.
+      first: [N] step of the rollout at which the trajectory starts.
     """
 
     iteration: jax.Array
@@ -55,7 +55,7 @@ class Origin:
 class Candidates:
     """N trajectories that may be labelled.
 
-    watched: [N, T, ...] what the learner was asked to watch of them, such as positions; None for nothing.
+    watched: [N, T, ...] output of the learner's `watch` for them, such as positions; None without `watch`.
     """
 
     rows: Trajectories
@@ -64,12 +64,12 @@ class Candidates:
 
     @property
     def count(self) -> int:
-        """Places, empty ones included."""
+        """Capacity, including empty slots."""
         return self.rows.count
 
     @property
     def valid(self) -> jax.Array:
-        """[N] which places are filled."""
+        """[N] which slots are filled."""
         return self.rows.valid
 
 
@@ -78,7 +78,7 @@ Rows = TypeVar("Rows", Trajectories, Candidates)
 
 @flax.struct.dataclass
 class Ring(Generic[Rows]):
-    """Trajectories of which the oldest are overwritten first. written: [] how many were ever put in."""
+    """A ring buffer of trajectories; the oldest are overwritten first. written: [] how many were ever written."""
 
     rows: Rows
     written: jax.Array
@@ -86,13 +86,13 @@ class Ring(Generic[Rows]):
 
 @flax.struct.dataclass
 class Cuts:
-    """Where finished episodes lie in a rollout [T, B]; K places.
+    """Positions of finished episodes in a rollout [T, B]; K slots.
 
     Attributes:
       first: [K] time of an episode's first step.
       environment: [K].
       length: [K] steps; 0 where there is no episode.
-      dropped: [] episodes for which there was no place.
+      dropped: [] episodes beyond the K slots.
     """
 
     first: jax.Array
@@ -101,7 +101,7 @@ class Cuts:
     dropped: jax.Array
 
     def take(self, values: jax.Array, horizon: int) -> jax.Array:
-        """The episodes' part of values [T, B, ...], [K, horizon, ...]; zeros past their ends."""
+        """The values [T, B, ...] of each episode, [K, horizon, ...]; zeros past its end."""
         steps = jnp.arange(horizon)
         times = jnp.minimum(self.first[:, None] + steps, values.shape[0] - 1)
         taken = values[times, self.environment[:, None]]
@@ -109,14 +109,14 @@ class Cuts:
         return jnp.where(inside.reshape(inside.shape + (1,) * (taken.ndim - 2)), taken, 0)
 
     def last(self, values: jax.Array) -> jax.Array:
-        """Of values [T, B], those at the episodes' last steps, [K]."""
+        """The values [T, B] at each episode's last step, [K]."""
         return values[jnp.maximum(self.first + self.length - 1, 0), self.environment]
 
 
 def find(ended: jax.Array, episode_length: jax.Array, places: int) -> Cuts:
     """The first `places` episodes that ended, in the order of their ends.
 
-    ended, episode_length: [T, B]; the latter is read where an episode ended. Episodes began in this rollout.
+    ended, episode_length: [T, B]; the latter is read where an episode ended. Episodes must start in this rollout.
     """
     environments = ended.shape[1]
     total = jnp.sum(ended)
@@ -133,7 +133,7 @@ def find(ended: jax.Array, episode_length: jax.Array, places: int) -> Cuts:
 
 
 def empty(count: int, horizon: int, features: int, prefixes: int) -> Ring[Trajectories]:
-    """A ring of `count` empty places."""
+    """A ring of `count` empty slots."""
     return Ring(
         rows=Trajectories(
             inputs=jnp.zeros((count, horizon, features)),
@@ -146,7 +146,7 @@ def empty(count: int, horizon: int, features: int, prefixes: int) -> Ring[Trajec
 
 
 def empty_pool(count: int, horizon: int, features: int, prefixes: int, watched: Any) -> Ring[Candidates]:
-    """The same for trajectories that may be labelled. watched: shape and type of what is watched of a step."""
+    """The same for trajectories that may be labelled. watched: shapes and dtypes of `watch`'s output for one step."""
     ring = empty(count, horizon, features, prefixes)
     return Ring(
         rows=Candidates(
@@ -159,7 +159,7 @@ def empty_pool(count: int, horizon: int, features: int, prefixes: int, watched: 
 
 
 def push(ring: Ring[Rows], rows: Rows) -> Ring[Rows]:
-    """Puts in the filled places of `rows`; of more than the ring has places, the last ones."""
+    """Writes the filled slots of `rows` to the ring. If they exceed its capacity, only the last ones are written."""
     place = ring_places(rows.valid, ring.written, ring.rows.count)
     return Ring(
         rows=jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), ring.rows, rows),
@@ -168,10 +168,9 @@ def push(ring: Ring[Rows], rows: Rows) -> Ring[Rows]:
 
 
 def ring_places(there: jax.Array, written: jax.Array, size: int) -> jax.Array:
-    """Where in a ring of `size` what is there [N] goes, [N]; `size`, which is no place, for what goes nowhere.
+    """The slot in a ring of `size` for each row that is `there` [N], [N]. Rows that are not written get `size`.
 
-    written: [] how many were ever put in. Each place is given once: of two rows written to one place, parts of both
-    could remain.
+    written: [] how many were ever written. No slot is given twice: two rows written to the same slot could mix.
     """
     rank = jnp.cumsum(there) - 1
     kept = there & (rank >= rank[-1] + 1 - size)
@@ -179,7 +178,7 @@ def ring_places(there: jax.Array, written: jax.Array, size: int) -> jax.Array:
 
 
 def clear(ring: Ring[Candidates]) -> Ring[Candidates]:
-    """The same ring with all places empty."""
+    """The same ring with all slots empty."""
     rows = ring.rows.rows
     emptied = Trajectories(
         inputs=rows.inputs, length=jnp.zeros_like(rows.length), labels=rows.labels, mask=jnp.zeros_like(rows.mask)
@@ -188,7 +187,7 @@ def clear(ring: Ring[Candidates]) -> Ring[Candidates]:
 
 
 def prefix_ends(horizon: int, interval: int, terminal_only: bool) -> np.ndarray:
-    """Lengths of the prefixes that are judged, [P]: every `interval` steps, and last the whole trajectory."""
+    """Lengths of the labelled prefixes, [P]: every `interval` steps, and last the full trajectory."""
     inner = [] if terminal_only else list(range(interval, horizon, interval))
     return np.asarray([*inner, horizon])
 
@@ -200,7 +199,7 @@ def at_prefixes(cumulative: jax.Array, length: jax.Array, ends: np.ndarray) -> j
 
 
 def prefix_mask(length: jax.Array, ends: np.ndarray) -> jax.Array:
-    """Which prefixes a trajectory of length [N] has, [N, P]: those that end within it, and itself."""
+    """Which prefixes a trajectory of length [N] has, [N, P]: those that end within it, and the full trajectory."""
     inner = ends < length[:, None]
     whole = np.arange(len(ends)) == len(ends) - 1
     return (inner | whole) & (length[:, None] > 0)

@@ -1,1 +1,1 @@
-"""The side that knows files, clocks and terminals. The core imports nothing from here."""
+"""Everything that uses files, clocks and terminals. The core imports nothing from here."""

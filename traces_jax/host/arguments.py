@@ -1,4 +1,4 @@
-"""Settings on the command line, before ml_collections reads them: unknown names, whole numbers, forgotten prefixes."""
+"""Preprocesses command-line settings for ml_collections: unknown names, integers, missing `config.` prefixes."""
 
 import decimal
 import re
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from traces_jax import config as config_lib
 
-# More digits than any field takes. Numbers with exponents of millions would take for ever to write out.
+# More digits than any field allows. Writing out numbers with exponents of millions would take too long.
 _DIGITS = 100
 
 
 def readable(argv: Sequence[str]) -> list[str]:
-    """The command line with whole numbers as digits (1e5 is 100000). Refuses fields that do not exist."""
+    """The command line with integers written out (1e5 as 100000). Raises ConfigError for unknown fields."""
     result = list(argv)
     for place, argument in enumerate(argv):
         match = re.fullmatch(r"--?(?:no)?config\.([^=]*)(=.*)?", argument, re.DOTALL)
@@ -29,7 +29,7 @@ def readable(argv: Sequence[str]) -> list[str]:
 
 
 def hint(name: str) -> str:
-    """What to say about an unknown flag that is the name of a field; nothing for others."""
+    """A hint for an unknown flag that is the name of a field; empty for others."""
     found = [f"--config.{path}" for path in config_lib.paths_named(name)]
     return f"did you mean {' or '.join(found)}?" if found else ""
 

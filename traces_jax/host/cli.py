@@ -1,4 +1,4 @@
-"""Shared manners of the command lines: flags, one-sentence errors, exit codes."""
+"""Shared by all commands: flags, one-sentence errors, exit codes."""
 
 import os
 import re
@@ -17,9 +17,9 @@ _QUOTES = "\"'"
 def run(main: Callable[..., int], *, takes_arguments: bool = False) -> None:
     """Parses the command line and runs `main`. Bad input ends with one sentence and exit code 2.
 
-    takes_arguments: whether main is given a list of what is not a flag; else nothing may be.
+    takes_arguments: whether `main` takes the list of positional arguments; otherwise there must be none.
     """
-    # Libraries log their own affairs, orbax every damaged file several times; what matters to a user is printed by us.
+    # Silences library logs: orbax logs every damaged file several times. We print what matters to a user.
     logging.set_verbosity(logging.FATAL)
     if {"--help", "-h"} & set(sys.argv[1:]):
         print(sys.modules["__main__"].__doc__, flags.FLAGS.main_module_help(), sep="\n")
@@ -37,23 +37,23 @@ def run(main: Callable[..., int], *, takes_arguments: bool = False) -> None:
         print(_interrupted(), file=sys.stderr)
         code = STOPPED
     except BrokenPipeError:
-        # The reader of our output left (for instance `head`); nothing is wrong with the work.
+        # The reader of our output has exited (for example `head`). This is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = OK
     except OSError as error:
         if error.filename is None:
             raise
-        # A name that the system does not take, a folder one may not look into.
+        # An invalid file name, or a folder without read permission.
         print(f"{_program()}: {error.filename} cannot be used: {error.strerror}.", file=sys.stderr)
         code = BAD_INPUT
     sys.stdout.flush()
-    # Whoever presses Ctrl-C while Python ends wants no more words.
+    # Ctrl-C during interpreter shutdown ends the process without further output.
     signal.signal(signal.SIGINT, before if code != STOPPED else signal.SIG_DFL)
     sys.exit(code)
 
 
 def _interrupt() -> Callable[[int, object], None]:
-    """What Ctrl-C does until a command knows better: it raises, and at the second time ends the process.
+    """The default handler of Ctrl-C: the first raises, the second ends the process.
 
     Libraries may swallow the first one.
     """
@@ -75,7 +75,7 @@ def _interrupted() -> str:
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
-    """Reads the flags. Returns what is none."""
+    """Parses the flags. Returns the positional arguments."""
     has_settings = "config" in flags.FLAGS
     try:
         return flags.FLAGS(arguments.readable(argv) if has_settings else argv)[1:]
@@ -88,13 +88,13 @@ def _parse(argv: Sequence[str]) -> list[str]:
 
 
 def one_line(error: Exception) -> str:
-    """An exception's message as one line; of ml_collections' hints only what a user can act on."""
+    """An exception's message as one line. Of ml_collections' hints, only the useful part."""
     text = str(error.args[0]) if error.args else type(error).__name__
     hint = re.search(r'Did you mean "(.+?)" instead of "(.+?)"', text)
     if hint:
         return f"field {hint[2]!r} does not exist; did you mean {hint[1]!r}?"
     if isinstance(error, KeyError | AttributeError) and re.fullmatch(r"[\"']*\w+[\"']*", text):
-        return f"field {text.strip(_QUOTES)!r} does not exist; traces_jax/config.py lists all."
+        return f"field {text.strip(_QUOTES)!r} does not exist; traces_jax/config/schema.py lists all."
     if isinstance(error, SyntaxError):
         return f"{error.filename} is not Python: {error.msg}, line {error.lineno}."
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: one sentence, exit code 2."""
+"""Errors that the user can fix: one sentence, exit code 2."""
 
 from traces_jax.config import ConfigError
 from traces_jax.tasks import TaskError
@@ -9,7 +9,7 @@ class UserError(Exception):
 
 
 class WriteError(UserError):
-    """A file cannot be written: no room, no permission."""
+    """A file cannot be written: no space, no permission."""
 
 
 USER_ERRORS = (ConfigError, TaskError, UserError)

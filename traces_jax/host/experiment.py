@@ -1,4 +1,4 @@
-"""The --config flag of the command lines: an experiment file with the command line's changes, as a checked config."""
+"""The --config flag: an experiment file with the command line's changes, as a validated config."""
 
 import pathlib
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from traces_jax.host import cli, errors
 
 
 def path(flag: flags.FlagHolder) -> pathlib.Path:
-    """Where the experiment file is."""
+    """The path of the experiment file."""
     if flag.value is None:
         raise config_lib.ConfigError(f"--{flag.name} is missing; give an experiment file such as experiments/ant.py.")
     found = pathlib.Path(config_flags.get_config_filename(flags.FLAGS[flag.name]))
@@ -24,14 +24,14 @@ def path(flag: flags.FlagHolder) -> pathlib.Path:
 
 def read(flag: flags.FlagHolder) -> Config:
     """The experiment with its preset and the command line's changes, validated."""
-    path(flag)  # A file that is missing has a sentence of its own.
+    path(flag)  # A missing file has its own error.
     return config_lib.from_dict(presets.apply(_settings(flag), _given(flag)))
 
 
 def note_idle(flag: flags.FlagHolder, config: Config, say: Callable[[str], None]) -> None:
-    """Names what was set for a training run and changes nothing in it, in one line.
+    """Prints, in one line, the settings that were given but have no effect on this training run.
 
-    The groups `collect` and `pretrain` of an experiment file are for other commands and pass in silence.
+    The groups `collect` and `pretrain` of an experiment file are for other commands and are not mentioned.
     """
     in_file = [path for path in config_lib.changed(_settings(flag)) if not path.startswith(("collect.", "pretrain."))]
     idle = config_lib.without_effect(config)
@@ -45,12 +45,12 @@ def note_idle(flag: flags.FlagHolder, config: Config, say: Callable[[str], None]
 
 
 def _given(flag: flags.FlagHolder) -> dict[str, Any]:
-    """What the command line says, by dotted paths."""
+    """The values given on the command line, by dotted path."""
     return config_flags.get_override_values(flags.FLAGS[flag.name])
 
 
 def _settings(flag: flags.FlagHolder) -> dict[str, Any]:
-    """The experiment's settings. A file that could not be loaded arrives as an object that raises when touched."""
+    """The experiment's settings. If the file could not be loaded, the flag's value raises on access."""
     try:
         return flag.value.to_dict()
     except config_lib.ConfigError:

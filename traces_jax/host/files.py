@@ -1,4 +1,4 @@
-"""Files and folders that appear only when they are complete. What cannot be written is said in one sentence."""
+"""Atomic writes of files and folders. Failed writes raise a one-sentence error."""
 
 import contextlib
 import json
@@ -14,15 +14,15 @@ import numpy as np
 
 from traces_jax.host import errors
 
-# Bytes of a JSON file that is read; ours have a few thousand.
+# Maximum bytes of a JSON file that is read; ours have a few thousand.
 _LARGEST = 1 << 24
-# The temporary names: what it becomes, the computer, the process.
+# Temporary names: the final name, the host, the process.
 _TEMPORARY = re.compile(r"\..*@(?P<host>.*)\.(?P<process>\d+)\.tmp")
 
 
 @contextlib.contextmanager
 def writing(path: pathlib.Path) -> Iterator[None]:
-    """Turns what the system says of a file that cannot be written into a sentence."""
+    """Converts an OSError while writing a file into a WriteError."""
     try:
         yield
     except OSError as error:
@@ -30,9 +30,9 @@ def writing(path: pathlib.Path) -> Iterator[None]:
 
 
 def check_can_write(path: pathlib.Path) -> None:
-    """Refuses a place where nothing can be made, before any work is done for it.
+    """Raises a WriteError if nothing can be created at `path`, before any work is done for it.
 
-    Tried, not asked: what the system says of rights is not the whole truth, least of all to root.
+    It tries to write, because permission bits are not reliable, least of all for root.
     """
     with writing(path):
         there = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
@@ -43,12 +43,12 @@ def check_can_write(path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A temporary file that becomes `path` when all went well and vanishes otherwise."""
+    """A temporary file that is renamed to `path` on success and removed otherwise."""
     temporary = temporary_path(path)
     try:
         with writing(path):
             _remove_leftovers(path)
-            # Made anew: a link that lies there under this name would lead out of the folder.
+            # Removed first: an existing link of this name could point outside the folder.
             temporary.unlink(missing_ok=True)
             os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
             yield temporary
@@ -59,17 +59,17 @@ def beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def temporary_path(path: pathlib.Path) -> pathlib.Path:
-    """Where `path` is made. The process is part of the name: two never write to the same one."""
+    """The temporary name for `path`. It contains the process id, so that two processes never share one."""
     return path.with_name(f".{path.name}@{socket.gethostname()}.{os.getpid()}.tmp")
 
 
 def is_temporary(name: str) -> bool:
-    """Whether something of that name was left behind when the process that made it was killed, or is being made."""
+    """Whether a name is temporary: still being written, or left behind by a killed process."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def _remove_leftovers(path: pathlib.Path) -> None:
-    """Removes what killed processes of this computer left behind of `path`. Of others, nobody knows if they live."""
+    """Removes temporary files for `path` of dead processes on this host. Those of other hosts may still be in use."""
     for other in path.parent.iterdir():
         found = _TEMPORARY.fullmatch(other.name)
         if found is None or not other.name.startswith(f".{path.name}@") or found["host"] != socket.gethostname():
@@ -83,7 +83,7 @@ def _remove_leftovers(path: pathlib.Path) -> None:
 
 
 def remove(path: pathlib.Path) -> None:
-    """Removes a file, a link or a folder with all that is in it, if it can."""
+    """Removes a file, a link or a folder with its contents, if possible."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -93,7 +93,7 @@ def remove(path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def folder_beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A temporary folder that becomes `path`, in place of what was there, when all went well and vanishes otherwise."""
+    """A temporary folder that replaces `path` on success and is removed otherwise."""
     path = path.resolve()
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,13 +116,13 @@ def folder_beside(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
-    """A text file."""
+    """Writes a text file."""
     with beside(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def read_json(path: pathlib.Path) -> Any:
-    """What a JSON file holds."""
+    """The content of a JSON file."""
     try:
         # Opening a pipe would wait for somebody to write into it.
         if not path.is_file() or path.stat().st_size > _LARGEST:
@@ -135,6 +135,6 @@ def read_json(path: pathlib.Path) -> Any:
 
 
 def write_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
-    """An npz file."""
+    """Writes an npz file."""
     with beside(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Process-wide set-up, in one function that only command lines call. Importing the package changes nothing."""
+"""Process-wide setup, in one function that only commands call. Importing the package changes nothing."""
 
 import logging
 import os
@@ -28,11 +28,10 @@ _PACKAGES = (
 
 
 def setup() -> None:
-    """Prepares JAX. Must run before the first array is made.
+    """Configures JAX. Must run before the first array is created.
 
-    On a CPU every core becomes a device, so that lanes run side by side; matrix products keep full precision on
-    accelerators that would round them; compiled programs are kept between runs. Libraries do not print what they also
-    raise.
+    On a CPU every core becomes a device, so that lanes run in parallel. Matrix products use full precision on
+    accelerators. Compiled programs are cached between runs. Library messages that duplicate exceptions are silenced.
     """
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(_cache_root() / "xla"))
     jax.config.update("jax_compilation_cache_dir", cache)
@@ -40,11 +39,11 @@ def setup() -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     jax.config.update("jax_default_matmul_precision", "highest")
     jax.config.update("jax_num_cpu_devices", core_count())
-    # MuJoCo would log diverging simulations to a file in the working folder; we count them in the metrics.
+    # MuJoCo would log diverging simulations to a file in the working directory; we count them in the metrics.
     mujoco.set_mju_user_warning(lambda text: None)
     sys.unraisablehook = _say_ignored
-    # Only checkpoints are written that way. Once the first write that fails has been told, nobody needs to hear of the
-    # others, nor of those that were never begun.
+    # Only checkpoints use asyncio. After the first failed write is reported, messages about other failed or unstarted
+    # writes are redundant.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", r"coroutine .* was never awaited", RuntimeWarning)
 
@@ -55,11 +54,11 @@ def core_count() -> int:
 
 
 def _say_ignored(found: "sys.UnraisableHookArgs") -> None:
-    """What Python does with an error that nobody can catch, but for two kinds.
+    """Handles unraisable exceptions as Python does, with two exceptions.
 
-    When one write of a checkpoint fails, the event loop that waits for all of them ends and the failure is told. Writes
-    that end later find it closed, and tensorstore's threads would print a traceback for each of hundreds. Ctrl-C in the
-    middle of JAX's part of a garbage collection would be lost; here it counts again.
+    When one write of a checkpoint fails, its event loop closes and the failure is reported. Writes that end later find
+    the loop closed, and tensorstore's threads would print hundreds of tracebacks: these are dropped. Ctrl-C during
+    JAX's part of a garbage collection would be lost: it is raised again.
     """
     if isinstance(found.exc_value, KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
@@ -68,7 +67,7 @@ def _say_ignored(found: "sys.UnraisableHookArgs") -> None:
 
 
 def describe() -> dict[str, object]:
-    """What a run was made with: goes into its folder."""
+    """Versions and devices, for run.json."""
     return {
         "command": sys.argv,
         "python": platform.python_version(),

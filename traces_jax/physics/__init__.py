@@ -1,4 +1,4 @@
-"""Two simulators behind one door: see `base`."""
+"""Two simulators behind one interface: see `base`."""
 
 from traces_jax.physics.base import Model, Physics, PhysicsState
 
@@ -6,7 +6,7 @@ __all__ = ["Model", "Physics", "PhysicsState", "make"]
 
 
 def make(name: str, model: Model) -> Physics:
-    """Builds the room called `name` ("native" or "mjx")."""
+    """Builds the simulator called `name` ("native" or "mjx")."""
     if name == "native":
         from traces_jax.physics.native import NativePhysics
 

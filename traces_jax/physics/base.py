@@ -1,7 +1,7 @@
-"""The door to physics: what a task may ask of a simulator, and nothing more.
+"""The interface between tasks and simulators.
 
 A `Physics` steps one MuJoCo model. Tasks are written for a single environment
-and vmapped; both rooms behind the door (`native`, `mjx`) follow that.
+and vmapped; both simulators (`native`, `mjx`) follow that.
 """
 
 import dataclasses
@@ -17,15 +17,14 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """What a simulator must know of a task.
+    """A task's model for a simulator.
 
     Attributes:
       path: the MJCF file.
       frame_skip: simulator steps in one environment step.
       base: name of the body whose position is reported.
-      drag: what every body loses of its velocity in a second, and again times its speed: forces of mass (inertia)
-        times drag * velocity * (1 + |velocity|), linear and angular, taken anew at every simulator step. MuJoCo has
-        nothing like it. Not for models integrated by RK4.
+      drag: damping of every body, as in Bullet: a force of mass (inertia) * drag * velocity * (1 + |velocity|), linear
+        and angular, recomputed at every simulator step. MuJoCo has no equivalent. Not for models integrated by RK4.
       senses: whether sensors are evaluated at the state after a step (and at the start), into `PhysicsState.sensors`.
     """
 
@@ -36,7 +35,7 @@ class Model:
     senses: bool = False
 
     def load(self) -> mujoco.MjModel:
-        """Compiles the MJCF. A diverging state must reach us as non-finite numbers: MuJoCo may not reset it itself."""
+        """Compiles the MJCF. Disables MuJoCo's automatic reset: a diverging state must show as non-finite numbers."""
         model = mujoco.MjModel.from_xml_path(str(self.path))
         if self.drag and model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
             raise ValueError(
@@ -51,12 +50,12 @@ class PhysicsState:
     """One environment's mechanical state.
 
     Attributes:
-      qpos: [nq] generalised positions.
-      qvel: [nv] generalised velocities.
+      qpos: [nq] generalized positions.
+      qvel: [nv] generalized velocities.
       xpos: [3] world position of the base body as the engine leaves it after a step: the kinematics of the last
         integrator stage, which is what the original tasks read. Exact at reset.
       sensors: [nsensordata] the model's sensors, None unless the model senses.
-      memory: what the simulator itself carries between steps (warm start, full precision); opaque.
+      memory: the simulator's own state between steps (warm start, full precision); opaque.
     """
 
     qpos: jax.Array
@@ -76,8 +75,8 @@ class Physics(Protocol):
     def reset(self, qpos: jax.Array, qvel: jax.Array, sensors: jax.Array | None = None) -> PhysicsState:
         """Starts from qpos [nq], qvel [nv].
 
-        sensors: [nsensordata] at that start, for a model that senses. A task that knows them gives them: rollouts draw
-        a fresh start for every step, which must not cost a call of the simulator. Otherwise they are evaluated.
+        sensors: [nsensordata] at that start, for a model with sensors. A task passes them if it knows them: rollouts
+        draw an initial state for every step, which must not need a simulator call. Otherwise they are evaluated.
         """
         ...
 

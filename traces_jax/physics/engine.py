@@ -1,12 +1,11 @@
-"""MuJoCo's C engine as part of a compiled CPU program: no Python, no interpreter lock, while it steps.
+"""MuJoCo's C engine as part of a compiled CPU program: steps run without Python and without the GIL.
 
-XLA calls a handler registered through its foreign function interface; Numba compiles the handler, and the handler
-calls the MuJoCo library that the Python package `mujoco` has loaded. A handler in Python would do, but threads that
-step at the same time would then hand the interpreter's lock to and fro, and a machine that is busy with other work
-brings that almost to a halt.
+XLA calls a handler registered through its foreign function interface (FFI). Numba compiles the handler, which calls the
+MuJoCo library that the Python package `mujoco` has loaded. A Python handler would work too, but threads that step in
+parallel would compete for the GIL, which nearly stops them on a machine that is busy with other work.
 
-Compiled programs outlive the process in JAX's cache, so they may hold no address. They name a model by a number, and
-the handler finds what belongs to it in a table whose own address is known to the linker by name.
+Compiled programs outlive the process in JAX's cache, so they must not contain addresses. They refer to a model by a
+number, and the handler looks it up in a table whose address the linker resolves by name.
 """
 
 import atexit
@@ -36,7 +35,7 @@ _LIBRARIES = ("libmujoco.so*", "libmujoco*.dylib", "mujoco.dll")
 
 _WORD = ir.IntType(64)
 
-# What the handler knows of a model. Addresses are int64.
+# The handler's data of a model. Addresses are int64.
 _MODEL = np.dtype(
     [
         ("model", np.int64),
@@ -54,8 +53,8 @@ _MODEL = np.dtype(
         ("workspace_count", np.int64),
     ]
 )
-# The engine's scratch space for one call under way, and where its arrays are. `busy` comes first: it is claimed by
-# the address of the whole.
+# The engine's workspace for one active call, and the addresses of its arrays. `busy` comes first, so that its address
+# is that of the workspace.
 _WORKSPACE = np.dtype(
     [
         ("busy", np.int64),
@@ -84,18 +83,18 @@ _mj_object_velocity = types.ExternalFunction(
     types.void(types.int64, types.int64, types.int32, types.int32, types.int64, types.int32),
 )
 
-# Entries are only ever added. The objects behind the addresses are kept beside it.
+# Entries are only added, never removed. The objects behind the addresses are kept alive separately.
 _table = np.zeros(_CAPACITY, _ENTRY)
 _kept: dict[int, tuple] = {}
 _adding = threading.Lock()
 
 
 def register(number: int, mj_model: mujoco.MjModel, *, base: int, drag: float, senses: bool) -> None:
-    """Makes a model steppable by compiled programs under `number`.
+    """Registers a model under `number`, so that compiled programs can step it.
 
-    The number is part of compiled programs that other processes may read back from a cache, so it must name all that
-    is given here. base: body whose position is reported. drag: see `base.Model`. senses: whether sensors are
-    evaluated after the last step.
+    The number is part of compiled programs that other processes may load from a cache, so it must identify all
+    arguments. base: body whose position is reported. drag: see `base.Model`. senses: whether sensors are evaluated
+    after the last step.
     """
     with _adding:
         if number in _kept:
@@ -103,9 +102,9 @@ def register(number: int, mj_model: mujoco.MjModel, *, base: int, drag: float, s
         if len(_kept) == _CAPACITY:
             raise RuntimeError(f"a process can hold {_CAPACITY} different models, and it does already")
         _register_target()
-        # The number names the model as it is now; the caller may change its own later.
+        # The number identifies the model as it is now; the caller may modify its own later.
         mj_model = copy.copy(mj_model)
-        # Devices call at the same time, and a device may have more than one call under way.
+        # Devices call in parallel, and a device may have more than one active call.
         datas = [mujoco.MjData(mj_model) for _ in range(2 * (os.cpu_count() or 1))]
         velocities = np.zeros((len(datas), 6))
         workspaces = np.zeros(len(datas), _WORKSPACE)
@@ -172,16 +171,16 @@ def _register_target() -> None:
 
 
 def _wait_for_programs() -> None:
-    """A program still running when Python shuts down would step models that are no longer there."""
+    """Waits at exit: a program still running when Python shuts down would step models that are already freed."""
     for array in jax.live_arrays():
-        # A program that failed has said so already.
+        # Failures have been reported already.
         with contextlib.suppress(Exception):
             array.block_until_ready()
 
 
 @intrinsic
 def _table_address(_):
-    """The address of the table, filled in when the code is linked, so that the code can be cached."""
+    """The address of the table, resolved at link time, so that the code can be cached."""
 
     def generate(context, builder, signature, arguments):
         table = builder.module.globals.get(_TABLE_NAME)
@@ -195,7 +194,7 @@ def _table_address(_):
 
 @intrinsic
 def _claim(_, address):
-    """Turns the word at the address from 0 to 1, in one go; whether it was 0."""
+    """Atomically sets the word at the address from 0 to 1. Returns whether it was 0."""
 
     def generate(context, builder, signature, arguments):
         place = builder.inttoptr(arguments[0], _WORD.as_pointer())
@@ -207,7 +206,7 @@ def _claim(_, address):
 
 @intrinsic
 def _release(_, address):
-    """Sets the word at the address to 0; other threads then see all that was written before."""
+    """Sets the word at the address to 0, with release semantics."""
 
     def generate(context, builder, signature, arguments):
         place = builder.inttoptr(arguments[0], _WORD.as_pointer())
@@ -229,7 +228,7 @@ def _find(number):
 
 @numba.njit
 def _borrow(model):
-    """The address of a workspace that nobody else uses; waits for one if need be."""
+    """The address of a free workspace, which is claimed; waits for one if necessary."""
     while True:
         for index in range(model.workspace_count):
             address = model.workspaces + index * _WORKSPACE_BYTES
@@ -239,7 +238,7 @@ def _borrow(model):
 
 @numba.njit
 def _apply_drag(model, workspace):
-    """Pushes every body back by its mass and inertia times drag * velocity * (1 + |velocity|)."""
+    """Applies drag to every body: mass or inertia times drag * velocity * (1 + |velocity|)."""
     mass = foreign.array(model.mass, model.bodies, np.float64)
     inertia = foreign.array(model.inertia, 3 * model.bodies, np.float64)
     turn = foreign.array(workspace.ximat, 9 * model.bodies, np.float64)
@@ -278,7 +277,7 @@ def _advance(model, workspace, substeps):
 
 @numba.njit
 def _copy(source, source_start, target, target_start, count):
-    """Element by element, with a conversion where the types differ; far quicker to compile than slices."""
+    """Copies element by element, converting types; compiles much faster than slices."""
     for index in range(count):
         target[target_start + index] = source[source_start + index]
 
@@ -289,7 +288,7 @@ def _step_row(model, workspace, substeps, words, numbers, start, out_words, out_
     nq, nv = model.nq, model.nv
     qpos, qvel = foreign.array(workspace.qpos, nq, np.float64), foreign.array(workspace.qvel, nv, np.float64)
     warm_start = foreign.array(workspace.warm_start, nv, np.float64)
-    # The same in words: the state is copied bit by bit, wherever in a row it lies.
+    # The same as uint32 words, to copy the float64 state bit by bit without alignment.
     qpos_words, qvel_words = (
         foreign.array(workspace.qpos, 2 * nq, np.uint32),
         foreign.array(workspace.qvel, 2 * nv, np.uint32),
@@ -329,7 +328,7 @@ def _step_row(model, workspace, substeps, words, numbers, start, out_words, out_
 
 
 def _handle(frame_address):
-    """What XLA calls."""
+    """The XLA FFI handler."""
     if foreign.asks_version(frame_address):
         return 0
     number, substeps = foreign.attribute(frame_address, 0), foreign.attribute(frame_address, 1)
@@ -340,7 +339,7 @@ def _handle(frame_address):
     out_numbers = foreign.array(target, rows * out_width, np.float32)
     address = _find(number)
     if address == 0:
-        # A program can only be traced with its model registered; one brought in from elsewhere sees broken states.
+        # A program is traced with its model registered. One loaded from elsewhere gets NaN states.
         for index in range(rows * out_width):
             out_numbers[index] = np.nan
         return 0

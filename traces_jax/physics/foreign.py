@@ -1,7 +1,7 @@
-"""XLA's foreign function interface, as far as handlers compiled by Numba read it.
+"""Access to XLA's foreign function interface (FFI) for handlers compiled by Numba.
 
-A handler is a function of one address, that of XLA's call frame; it returns 0, a null pointer: no error. Its layout is
-that of `xla/ffi/api/c_api.h` in jaxlib, version 0.x.
+A handler is a function of one address, that of XLA's call frame. It returns 0, a null pointer, which means no error.
+The frame's layout is that of `xla/ffi/api/c_api.h` in jaxlib, version 0.x.
 """
 
 from collections.abc import Callable
@@ -56,7 +56,7 @@ _SCALAR = np.dtype([("type", np.int64), ("value", np.int64)])
 
 
 def register(target: str, handler: Callable) -> None:
-    """Lets compiled CPU programs call a handler by name. The machine code is kept between processes."""
+    """Registers a handler by name for compiled CPU programs. Its machine code is cached between processes."""
     compiled = numba.cfunc("int64(int64)", cache=True)(handler)
     jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(compiled.ctypes), platform="cpu")
 
@@ -73,15 +73,15 @@ def _pointer(_, address):
 
 @numba.njit
 def array(address, count, dtype):
-    """What lies at an address, [count]."""
+    """The array at an address, [count]."""
     return carray(_pointer(address), (count,), dtype)
 
 
 @numba.njit
 def asks_version(frame_address):
-    """Whether XLA only asks which version of the interface a handler speaks; if so it is told.
+    """Whether this call only queries the handler's FFI version; if so, writes the version.
 
-    It refuses a version it does not know.
+    XLA refuses an unknown version.
     """
     frame = array(frame_address, 1, _FRAME)[0]
     if frame.extension == 0:

@@ -1,4 +1,4 @@
-"""MJX, MuJoCo in JAX: the room for GPUs and TPUs; pure and differentiable, slow on CPUs."""
+"""MJX, MuJoCo in JAX: for GPUs and TPUs; pure and differentiable, slow on CPUs."""
 
 import contextlib
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ from traces_jax.physics import base
 
 
 class MjxPhysics:
-    """Steps one environment; vmap makes a batch.
+    """Steps one environment; use vmap for a batch.
 
-    Only positions, velocities and the solver's warm start live between steps. The rest of `mjx.Data` is rebuilt from
-    a template, which keeps the carry of the outer scans small.
+    Only positions, velocities and the solver's warm start are kept between steps. The rest of `mjx.Data` is rebuilt
+    from a template, which keeps the carry of the outer scans small.
     """
 
     name = "mjx"
@@ -61,7 +61,7 @@ class MjxPhysics:
             return None
         with _capsule_frames_as_in_c():
             data = mjx.forward(self._model, data)
-        # Without constraints, `mjx.forward` leaves before it comes to the sensors of acceleration.
+        # Without constraints, `mjx.forward` returns before it evaluates acceleration sensors.
         return mjx.sensor_acc(self._model, data).sensordata
 
     def _resist(self, data: mjx.Data) -> mjx.Data:
@@ -84,11 +84,11 @@ class MjxPhysics:
 
 @contextlib.contextmanager
 def _capsule_frames_as_in_c() -> Iterator[None]:
-    """While a step is traced, contacts of capsules with planes get the tangents that MuJoCo's C engine gives them.
+    """While a step is traced, capsule-plane contacts get the same tangents as in MuJoCo's C engine.
 
-    MJX turns the tangents to fixed axes when a capsule stands steeper than 60 degrees. The friction pyramid turns with
-    them: the Ant then settles 7 cm lower than in C, in float64 too. MJX offers no setting, so its table of collision
-    functions is changed for the time of the tracing and put back.
+    MJX uses fixed axes as tangents when a capsule is steeper than 60 degrees. This rotates the friction pyramid: the
+    Ant then settles 7 cm lower than in C, in float64 too. MJX has no setting for this, so its table of collision
+    functions is patched during tracing and restored.
     """
     table = collision_driver._COLLISION_FUNC
     pair = (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_CAPSULE)
@@ -107,7 +107,7 @@ def _plane_capsule(plane, capsule):
     normal, axis = plane.mat[:, 2], capsule.mat[:, 2]
     along = axis - normal * jnp.dot(normal, axis)
     length = jnp.linalg.norm(along)
-    # An upright capsule has no direction along the plane; any tangent will do.
+    # An upright capsule has no direction along the plane; any tangent is valid.
     upright = length < 1e-6
     tangent = jnp.where(upright, jnp.array([0.0, 1.0, 0.0]), along / jnp.where(upright, 1.0, length))
     frame = jnp.stack([normal, tangent, jnp.cross(normal, tangent)])

@@ -1,8 +1,8 @@
-"""MuJoCo's C engine, called from inside jit: the fast room on CPUs.
+"""MuJoCo's C engine, called from inside jit: the fast simulator on CPUs.
 
-Every environment step is one call for all environments of all lanes on a device. The engine works in float64; its
-exact state travels through the float32 program as raw bits in `PhysicsState.memory`, so nothing is lost between steps
-and a resumed run is bit-exact. `engine.call` says how it is laid out.
+Every environment step is one call for all environments of all lanes on a device. The engine works in float64. Its exact
+state is carried through the float32 program as raw bits in `PhysicsState.memory`, so there is no loss of precision
+between steps, and a resumed run is bit-exact. `engine.call` describes the layout.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ from traces_jax.physics import base, engine
 class NativePhysics:
     """Steps a batch of environments in the calling thread.
 
-    Cores are used by cutting the batch over JAX's CPU devices, one a core (see `parallel`): their threads step at the
-    same time. A thread pool behind a single call was measured slower: every environment step would wait for the
-    slowest thread, a fifth of the time for Ant and half of it for HalfCheetah.
+    The batch is sharded over JAX's CPU devices, one for each core (see `parallel`), whose threads step in parallel. A
+    thread pool behind a single call was slower: every environment step would wait for the slowest thread, a fifth of
+    the time for Ant and half of it for HalfCheetah.
     """
 
     name = "native"
@@ -73,9 +73,9 @@ class NativePhysics:
 
 
 def _number(mj_model: mujoco.MjModel, settings: tuple) -> int:
-    """A number that names what is computed, whoever computes it: the compiled model, and what the engine is told.
+    """A number that identifies the computation in any process: a hash of the compiled model and the engine's settings.
 
-    Not the file alone: it may include others, and a model may be changed after it was read.
+    The file alone is not enough: it may include others, and a model may be modified after it was read.
     """
     content = np.zeros(mujoco.mj_sizeModel(mj_model), np.uint8)
     mujoco.mj_saveModel(mj_model, None, content)

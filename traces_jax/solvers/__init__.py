@@ -1,4 +1,4 @@
-"""Constrained policy optimisation: see `base`."""
+"""Constrained policy optimization: see `base`."""
 
 from traces_jax.config import Config
 from traces_jax.core.agent import Modules

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation."""
+"""Generalized advantage estimation."""
 
 import chex
 import jax
@@ -18,8 +18,8 @@ def gae(
 ) -> tuple[jax.Array, jax.Array]:
     """Advantages and value targets.
 
-    All arrays: [T, B]. `next_value` is the value of the true next observation, before any reset; a terminated step
-    does not use it, a truncated one does, and neither lets anything leak into the episode before it.
+    All arrays: [T, B]. `next_value` is the value of the true next observation, before any reset. A truncated step
+    bootstraps from it, a terminated step does not. Neither passes advantages on from the next episode.
 
     Returns:
       advantage, target = advantage + value, both [T, B].
@@ -39,10 +39,10 @@ def gae(
 
 
 def standardize(advantage: jax.Array) -> jax.Array:
-    """Zero mean, unit population standard deviation over the whole batch."""
+    """Normalizes to zero mean and unit population standard deviation over the whole batch."""
     return (advantage - jnp.mean(advantage)) / (jnp.std(advantage) + 1e-8)
 
 
 def center(advantage: jax.Array) -> jax.Array:
-    """Zero mean; the scale stays, because the multiplier weighs it."""
+    """Subtracts the mean. The scale is kept, because the multiplier weighs it."""
     return advantage - jnp.mean(advantage)

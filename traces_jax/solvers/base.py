@@ -1,8 +1,8 @@
-"""What a learner asks of a solver: a constrained policy update that keeps its own state.
+"""The interface of a solver: a constrained policy update with its own state.
 
-A solver owns the networks, the multiplier and whatever else it learns. The learner brings a batch with reward and cost
-advantages that are neither scaled nor mixed, and the source's verdict. A solver may also carry numbers through every
-episode, such as the budget that is left, which the policy then reads.
+A solver owns the networks, the multiplier and any other learned values. The learner passes it a batch with reward and
+cost advantages, neither normalized nor mixed, and the source's verdict. A solver may also carry values through each
+episode as policy inputs, such as the remaining cost budget.
 """
 
 import abc
@@ -22,12 +22,12 @@ class Batch:
     """A rollout to learn from, [T, B, ...].
 
     Attributes:
-      observation: what the reward critic reads: the scaled observation and what the solver carries.
-      context: what actor and cost critic read: the same with the source's summary.
-      action, log_prob: what was done, and its log-density under the policy that acted.
+      observation: input of the reward critic: the normalized observation and the solver's carried values.
+      context: input of actor and cost critic: the same with the source's summary.
+      action, log_prob: the action taken, and its log-density under the policy that acted.
       mean, log_std: of that policy; log_std is [A].
-      reward_advantage, cost_advantage: of generalised advantage estimation, neither scaled nor mixed.
-      reward_target, cost_target: what the critics are fitted to.
+      reward_advantage, cost_advantage: from generalized advantage estimation, neither normalized nor mixed.
+      reward_target, cost_target: regression targets of the critics.
     """
 
     observation: jax.Array
@@ -43,12 +43,12 @@ class Batch:
 
 
 class Solver(abc.ABC):
-    """All methods are pure; `state` is the solver's own, part of a lane's state. It has an attribute `agent`.
+    """A solver. All methods are pure; `state` is the solver's part of a lane's state and has an attribute `agent`.
 
     Attributes:
       modules: the networks' shapes.
-      one_lane_at_a_time: under vmap, fit the lanes' networks one after the other instead of in one batch. On a CPU
-        that is faster: each lane stops when its own policy has moved far enough.
+      one_lane_at_a_time: under vmap, update the lanes one after the other instead of in one batch. On a CPU that is
+        faster: each lane stops as soon as its own policy exceeds the target KL.
     """
 
     def __init__(self, modules: Modules, *, one_lane_at_a_time: bool):
@@ -63,30 +63,30 @@ class Solver(abc.ABC):
     def update(
         self, config: Config, state: Any, batch: Batch, verdict: Verdict, key: jax.Array, progress: jax.Array
     ) -> tuple[Any, dict[str, jax.Array]]:
-        """One policy update. key: consumed; progress: [] share of the run that is over. Returns state and scalars."""
+        """One policy update. key: consumed; progress: [] fraction of the run completed. Returns state and scalars."""
 
-    # --- Numbers that travel with an episode; by default there are none.
+    # --- Values carried through an episode; by default none.
 
     def carried_size(self, config: Config) -> int:
-        """How many numbers of an episode the policy reads besides."""
+        """The number K of carried values, which are additional policy inputs."""
         del config
         return 0
 
     def begin(self, config: Config, count: int) -> jax.Array | None:
-        """These numbers at the start of an episode, [count, K]."""
+        """The carried values at the start of an episode, [count, K]."""
         del config, count
         return None
 
     def carry(self, config: Config, carried: jax.Array | None, cost: jax.Array) -> jax.Array | None:
-        """These numbers [B, K] after a step that cost [B]."""
+        """The carried values [B, K] after a step with cost [B]."""
         del config, cost
         return carried
 
     def shape_reward(self, config: Config, reward: jax.Array, carried: jax.Array | None) -> jax.Array:
-        """The reward [T, B] that is learned from. carried: [T, B, K] after each step."""
+        """The reward [T, B] to train on. carried: [T, B, K] after each step."""
         del config, carried
         return reward
 
     def lane_by_lane(self, function: Callable) -> Callable:
-        """The function, run for one lane after the other where that is asked for."""
+        """The function, run for one lane after the other under vmap if `one_lane_at_a_time` is set."""
         return jax.custom_batching.sequential_vmap(function) if self.one_lane_at_a_time else function

@@ -31,8 +31,8 @@ def update(
 ) -> LagrangeState:
     """One Adam step of ascent on multiplier * (measure - limit), kept between zero and `maximum`.
 
-    fresh: [] whether episodes have ended since the last update. Without any, the measure is an old one that has been
-    reckoned with; it changes nothing, and neither does one that is not a number (no episode has ended yet).
+    fresh: [] whether episodes have ended since the last update. If none has, this measure was already used and the
+    state stays unchanged. The same holds for a NaN measure (no episode has ended yet).
     """
     known = jnp.isfinite(measure) & fresh
     gradient = jnp.where(known, limit - measure, 0.0)
@@ -44,11 +44,11 @@ def update(
 def in_force(
     multiplier: jax.Array, measure: jax.Array, limit: jax.Array | float, *, proportional: jax.Array | float
 ) -> jax.Array:
-    """The multiplier that weighs the cost now: the learned one, moved in proportion to the present violation.
+    """The multiplier applied now: the learned one plus a term proportional to the current violation.
 
-    The learned one sums up past violations, and the policy sums up its pressure: alone, these two swing around the
-    limit like a pendulum. The part in proportion damps it. It is bounded: a measure that is off by its limit or more
-    moves the multiplier by `proportional`.
+    The learned multiplier integrates past violations, and the policy integrates the multiplier. Two integrators in a
+    loop oscillate around the limit. The proportional term damps this. It is bounded: a measure that is off by its
+    limit or more moves the multiplier by `proportional`.
     """
     violation = (measure - limit) / jnp.maximum(jnp.abs(limit), 1e-6)
     moved = multiplier + proportional * jnp.clip(violation, -1.0, 1.0)
@@ -56,5 +56,5 @@ def in_force(
 
 
 def mix(reward_advantage: jax.Array, cost_advantage: jax.Array, multiplier: jax.Array) -> jax.Array:
-    """The advantage of the penalised objective, rescaled so that a large multiplier does not enlarge the step."""
+    """The advantage of the penalized objective, rescaled so that a large multiplier does not enlarge the step."""
     return (reward_advantage - multiplier * cost_advantage) / (1.0 + multiplier)

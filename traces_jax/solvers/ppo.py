@@ -1,4 +1,4 @@
-"""PPO: clipped policy updates and critic regression in minibatches, until the policy has moved far enough."""
+"""PPO: clipped policy updates and critic regression in minibatches, until the policy exceeds the target KL."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ from traces_jax.solvers.base import Batch
 
 @flax.struct.dataclass
 class Samples:
-    """What an update learns from, [N, ...]. The reward critic reads observations, actor and cost critic contexts."""
+    """The data of an update, [N, ...]. The reward critic reads observations, actor and cost critic read contexts."""
 
     observation: jax.Array
     context: jax.Array
@@ -43,7 +43,7 @@ def samples(batch: Batch, advantage: jax.Array) -> Samples:
 
 
 def actor_rate(ppo: PPOConfig, progress: jax.Array) -> jax.Array:
-    """The actor's learning rate []. progress: [] share of the run that is over."""
+    """The actor's learning rate []. progress: [] fraction of the run completed."""
     left = 1.0 - progress if ppo.actor_lr_decay else 1.0
     return jnp.asarray(ppo.actor_lr * left, jnp.float32)
 
@@ -130,7 +130,7 @@ class _Pass:
 def _descend(
     network: Trained, loss: Callable, batch: Samples, lr: Number, max_grad_norm: Number
 ) -> tuple[Trained, jax.Array]:
-    """One step down the loss of a batch. Returns the network and the loss without penalties."""
+    """One gradient step on a batch. Returns the network and the loss without penalties."""
     gradient, reported = jax.grad(loss, has_aux=True)(network.params, batch)
     return optimize.step(network, gradient, lr=lr, max_grad_norm=max_grad_norm), reported
 

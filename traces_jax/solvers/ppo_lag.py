@@ -1,4 +1,4 @@
-"""PPO-Lagrangian: PPO on an advantage that a multiplier mixes from reward and cost."""
+"""PPO-Lagrangian: PPO on a mix of reward and cost advantages, weighted by a Lagrange multiplier."""
 
 import flax.struct
 
@@ -16,7 +16,7 @@ class PPOLagState:
 
 
 class PPOLag(Solver):
-    """The multiplier moves first, with the episodes just finished; then the policy is updated with it fixed."""
+    """Updates the multiplier first, from the episodes just finished, then the policy with the multiplier fixed."""
 
     def init(self, config, key, observation_size, context_size):
         return PPOLagState(

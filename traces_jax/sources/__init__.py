@@ -21,12 +21,12 @@ def make(config: Config, task: Task) -> Source:
 
 
 def learns(config: Config) -> bool:
-    """Whether the source that a config names has a cost model of its own."""
+    """Whether the source that a config names learns a cost model."""
     return _BY_NAME[config.method.source].learns
 
 
 def learned(config: Config, task: Task) -> Labelled:
-    """The source that a config names, if it has a cost model; else a ConfigError."""
+    """The source that a config names, if it learns a cost model; otherwise raises a ConfigError."""
     source = make(config, task)
     if not isinstance(source, Labelled):
         right = ", ".join(name for name, kind in _BY_NAME.items() if kind.learns)

@@ -1,15 +1,15 @@
-"""What a learner asks of a source of costs.
+"""The interface of a cost source.
 
-While the policy acts, a source may follow each episode with a memory of its own. Actor and cost critic read a summary
-of it. After a rollout, the learner calls, in this order:
+While the policy acts, a source may update a recurrent memory of each episode. Actor and cost critic read a summary of
+it. After a rollout, the learner calls, in this order:
 
-  observe  takes the rollout in
-  ask      says which trajectories are to be labelled, in iterations where labels are due
-  answer   the labels, if a program is the labeler; a person can answer instead
+  observe  processes the rollout
+  ask      selects trajectories to be labelled, in iterations where a query is due
+  answer   computes the labels, if the labeler is a program; a person can label instead
   absorb   learns from the labels
-  verdict  gives the cost of every step and the constraint
+  verdict  returns the cost of every step and the constraint
 
-The defaults below are those of a source that has no memory and learns nothing.
+The default methods are for a source without memory that learns nothing.
 """
 
 import abc
@@ -30,13 +30,13 @@ from traces_jax.tasks import Task
 
 @flax.struct.dataclass
 class Collected:
-    """A rollout, and what was known when it began.
+    """A rollout and its context.
 
     Attributes:
       transitions, truth: [T, B, ...].
-      statistics: of observations, those the policy acted with.
-      window: returns and costs of the last finished episodes, this rollout's included.
-      iteration: [] its number.
+      statistics: the observation statistics that the policy acted with.
+      window: returns and costs of the last finished episodes, including those of this rollout.
+      iteration: [] index of the iteration.
     """
 
     transitions: Transitions
@@ -48,15 +48,15 @@ class Collected:
 
 @flax.struct.dataclass
 class Query:
-    """Trajectories that are to be labelled, K places. Those beyond what is due are empty.
+    """Trajectories to be labelled, in K slots. Slots beyond the number due are empty.
 
     Attributes:
-      rows: the trajectories. Their labels are those of the program that labels, and sealed: only `answer` reads them.
+      rows: the trajectories. They contain the simulated labeler's labels, which only `answer` may read.
       origin: [K] where they come from.
-      watched: [K, T, ...] what the learner was asked to watch of them, such as positions; None for nothing.
-      expected: [K, P] log-probability that each prefix is acceptable, as estimated when it was asked.
-      due: [] labelled trajectories that were due in all.
-      row: scalars about the choice.
+      watched: [K, T, ...] output of the learner's `watch` for them, such as positions; None without `watch`.
+      expected: [K, P] log-probability that each prefix is acceptable, as estimated before labelling.
+      due: [] total number of trajectories due for labelling so far.
+      row: scalars about the selection.
     """
 
     rows: Trajectories
@@ -69,7 +69,7 @@ class Query:
 
 @flax.struct.dataclass
 class Answers:
-    """What the labeler says. labels: [K, P] 1 where the prefix is acceptable; mask: [K, P] which prefixes it judged."""
+    """The labels. labels: [K, P] 1 where the prefix is acceptable; mask: [K, P] which prefixes were labelled."""
 
     labels: jax.Array
     mask: jax.Array
@@ -77,13 +77,13 @@ class Answers:
 
 @flax.struct.dataclass
 class Verdict:
-    """What a source makes of a rollout.
+    """A source's costs and constraint for a rollout.
 
     Attributes:
       cost: [T, B] of every step.
-      measure: [] what is constrained; not a number while nothing is known.
-      limit: [] what it must not exceed.
-      fresh: [] whether episodes ended in this rollout, so that the measure is a new one.
+      measure: [] the constrained quantity; NaN before the first episode has ended.
+      limit: [] upper bound of the measure.
+      fresh: [] whether episodes ended in this rollout, so that the measure has changed.
     """
 
     cost: jax.Array
@@ -94,11 +94,11 @@ class Verdict:
 
 @flax.struct.dataclass
 class Prior:
-    """What was learned of the cost before a run.
+    """A cost model learned before a run.
 
     Attributes:
-      fitted: the estimator and its optimiser.
-      statistics: of the observations it was fitted to; None if it reads them unscaled and nobody knows.
+      fitted: the estimator and its optimizer state.
+      statistics: of the observations it was fitted to; None if they are unknown and it reads raw observations.
       rows: labelled trajectories to start the store with, or None.
     """
 
@@ -107,21 +107,21 @@ class Prior:
     rows: Trajectories | None
 
 
-# Bytes of a number. Copies of weights: with the optimiser's two moments; and, while they are updated, gradients and new
-# weights.
+# Bytes of a float. Copies of the weights that are kept (with Adam's two moments), and that an update needs in addition
+# (gradients and new weights).
 FLOAT = 4
 KEPT, UPDATED = 3, 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Some of the memory that a run needs.
+    """One part of the memory that a run needs.
 
     Attributes:
-      what: for a sentence.
-      size: bytes of one lane on one device.
+      what: its name in messages.
+      size: bytes for one lane on one device.
       fields: paths of the settings that it grows with.
-      kept: whether it lives on between iterations, so that a checkpoint copies it.
+      kept: whether it is kept between iterations, so that a checkpoint copies it.
     """
 
     what: str
@@ -131,10 +131,10 @@ class Part:
 
 
 class Source(abc.ABC):
-    """All methods are pure; `state` is the source's own, part of a lane's state.
+    """A cost source. All methods are pure; `state` is the source's part of a lane's state.
 
     Attributes:
-      learns: whether its costs are learned; then their scale means nothing.
+      learns: whether its costs are learned; their scale is then arbitrary.
     """
 
     learns = False
@@ -143,23 +143,23 @@ class Source(abc.ABC):
         self.task = task
 
     def check(self, config: Config) -> None:
-        """Refuses settings that this source cannot work with: a ConfigError."""
+        """Raises a ConfigError for settings that this source does not support."""
         del config
 
     def parts(self, config: Config) -> list[Part]:
-        """The memory it needs besides what every run needs."""
+        """The device memory it needs in addition to what every run needs."""
         del config
         return []
 
     # --- While the policy acts.
 
     def summary_size(self, config: Config) -> int:
-        """Numbers in a summary; 0 for a source without memory."""
+        """Size H of a summary; 0 for a source without memory."""
         del config
         return 0
 
     def memory(self, config: Config, count: int) -> jax.Array | None:
-        """Memories [count, ...] of episodes that begin."""
+        """Initial memories [count, ...] of episodes."""
         del config, count
         return None
 
@@ -193,15 +193,15 @@ class Source(abc.ABC):
         action: jax.Array,
         true_cost: jax.Array,
     ) -> jax.Array:
-        """The cost [B] of a step while it is taken, for solvers that need it then. Only the oracle reads true_cost."""
+        """The cost [B] of a step during the rollout, for solvers that carry values. Only the oracle reads true_cost."""
 
     # --- After a rollout.
 
     def init(self, config: Config, key: jax.Array, prior: Prior | None, watched: Any) -> Any:
         """The state at the start of a run.
 
-        key: consumed; prior: what is known already, None for nothing; watched: shape and type of what the learner
-        watches of a step, None for nothing.
+        key: consumed; prior: a cost model learned before, or None; watched: shapes and dtypes of the output of the
+        learner's `watch` for one step, None without `watch`.
         """
         del config, key, prior, watched
         return None
@@ -212,32 +212,32 @@ class Source(abc.ABC):
         return None
 
     def with_learned(self, state: Any, learned: Any) -> Any:
-        """The state with another such part."""
+        """The state with that part replaced."""
         del learned
         return state
 
     def observe(self, config: Config, state: Any, collected: Collected) -> tuple[Any, Any]:
-        """Takes a rollout in. Returns the state, and what `verdict` wants to know of the rollout."""
+        """Processes a rollout. Returns the state, and a reading of the rollout for `verdict`."""
         del config, collected
         return state, None
 
     def asks(self, config: Config, iteration: jax.Array) -> jax.Array | bool:
-        """Whether labels are due after this iteration []; the same for all lanes."""
+        """Whether a query is due after this iteration []; the same for all lanes."""
         del config, iteration
         return False
 
     def ask(self, config: Config, state: Any, collected: Collected, key: jax.Array) -> Query:
-        """Chooses trajectories to be labelled. key: of the lane in this iteration, for named streams."""
+        """Selects trajectories to be labelled. key: the lane's key for this iteration, for named streams."""
         raise NotImplementedError
 
     def answer(self, config: Config, query: Query, key: jax.Array) -> Answers:
-        """What a program that knows the true cost says of them."""
+        """Labels from a program that knows the true cost."""
         raise NotImplementedError
 
     def absorb(
         self, config: Config, state: Any, collected: Collected, query: Query, answers: Answers, key: jax.Array
     ) -> tuple[Any, dict[str, jax.Array]]:
-        """Learns from the answers. Returns the state and scalars."""
+        """Learns from the labels. Returns the state and scalars."""
         raise NotImplementedError
 
     @abc.abstractmethod
@@ -250,7 +250,7 @@ class Source(abc.ABC):
         asked: jax.Array | bool,
         key: jax.Array,
     ) -> tuple[Any, Verdict, dict[str, jax.Array]]:
-        """Costs and constraint. reading: of `observe`; asked: [] whether labels were absorbed in this iteration.
+        """Costs and constraint. reading: from `observe`; asked: [] whether labels were absorbed in this iteration.
 
         Returns the state, the verdict and scalars.
         """
@@ -258,7 +258,7 @@ class Source(abc.ABC):
     def credits(
         self, config: Config, state: Any, statistics: RunningStatistics, observation: jax.Array, action: jax.Array
     ) -> jax.Array | None:
-        """Expected credits [T, B] of episodes from their first step on; None for a source without an estimator.
+        """Expected credits [T, B] of full episodes; None for a source without an estimator.
 
         observation: [T, B, O] raw; action: [T, B, A].
         """

@@ -1,8 +1,8 @@
-"""What every cost that is learned from labels shares: pool, choice of what to label, labels, store, counters.
+"""Base class of all sources that learn a cost from labels: pool, query selection, labels, store, counters.
 
-A learned cost is a subclass: it scores trajectories, fits itself to labelled ones, and gives costs. True costs never
-leave the labeler: what it would say of a trajectory is computed when the trajectory is there, lies sealed in the pool
-and is opened only for trajectories that are picked.
+A subclass scores trajectories, fits its cost model to labelled ones, and computes costs. The learner never reads true
+costs. The simulated labels of every trajectory are computed when it enters the pool, but they are read only for
+trajectories that are selected.
 """
 
 import abc
@@ -29,18 +29,18 @@ ASKED = ("query.batch", "query.fraction", "environment.count", "environment.step
 
 @flax.struct.dataclass
 class LabelledState:
-    """Everything learned from labels.
+    """The state of a cost model and its labels.
 
     Attributes:
-      fitted: the cost model and its optimiser.
-      pool: trajectories since the last query, with the labeler's sealed answers.
+      fitted: the cost model and its optimizer state.
+      pool: trajectories since the last query, with simulated labels that are not read yet.
       store: labelled trajectories.
-      judged: summed costs of the last finished episodes, and the probabilities of being acceptable they stand for.
+      judged: estimated summed costs of the last finished episodes, and their probabilities of being acceptable.
       seen: [] trajectories that were ever in the pool.
-      due: [] how many of them were to be labelled by the last query. Fewer are, if they were not worth it or the
-        budget is spent.
+      due: [] how many of them were due for labelling by the last query. Fewer are labelled if their score was too low
+        or the budget is spent.
       labelled: [] trajectories labelled so far.
-      queries: [] single labels so far.
+      queries: [] single (prefix) labels so far.
     """
 
     fitted: optimize.Trained
@@ -55,12 +55,12 @@ class LabelledState:
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """How often labels are asked for, the same for all lanes.
+    """When labels are queried; the same for all lanes.
 
     Attributes:
-      places: episodes of an iteration for which there is room.
+      places: maximum number of episodes taken from an iteration.
       period: iterations between queries.
-      picks: most trajectories in a query.
+      picks: maximum number of trajectories in a query.
     """
 
     places: int
@@ -69,30 +69,30 @@ class Schedule:
 
 
 class Labelled(Source):
-    """The source for one task."""
+    """A source with a learned cost, for one task."""
 
     learns = True
 
     @property
     def features(self) -> int:
-        """Numbers of a step: observation and action."""
+        """Input features of a step: observation and action."""
         return self.task.observation_size + self.task.action_size
 
-    # --- What a subclass brings.
+    # --- Implemented by subclasses.
 
     @abc.abstractmethod
     def fresh(self, config: Config, key: jax.Array) -> optimize.Trained:
-        """A cost model that has learned nothing. key: consumed."""
+        """A newly initialized cost model. key: consumed."""
 
     @abc.abstractmethod
     def prepare(self, config: Config, statistics: normalize.RunningStatistics, inputs: jax.Array) -> jax.Array:
-        """Raw inputs [..., F], observation and action, as the cost model reads them."""
+        """The cost model's inputs [..., F] from raw ones [..., F], observation and action."""
 
     @abc.abstractmethod
     def score(
         self, config: Config, fitted: optimize.Trained, statistics: normalize.RunningStatistics, rows: Trajectories
     ) -> tuple[jax.Array, jax.Array]:
-        """How uncertain the cost model is of each trajectory, [N], and the log-probabilities of prefixes, [N, P]."""
+        """The cost model's uncertainty of each trajectory, [N], and the log-probabilities of prefixes, [N, P]."""
 
     @abc.abstractmethod
     def fit(
@@ -105,7 +105,7 @@ class Labelled(Source):
         store: Ring[Trajectories],
         key: jax.Array,
     ) -> tuple[optimize.Trained, jax.Array, jax.Array]:
-        """Learns from new rows [K] and from the store. expected: [K, P] of the new rows before; key: consumed.
+        """Fits to new rows [K] and the store. expected: [K, P] the new rows' log-probabilities before; key: consumed.
 
         Returns the fitted model, the log-probabilities of the new rows' prefixes [K, P], and the number of passes [].
         """
@@ -113,23 +113,24 @@ class Labelled(Source):
     # --- Settings.
 
     def schedule(self, config: Config) -> Schedule:
-        """From the share of trajectories to be labelled and how many at a time."""
+        """The schedule that follows from query.fraction and query.batch."""
         count = config.environment.count * (config.environment.steps // self.task.horizon)
-        # As it is written: 0.29 of 100 are 29, which the nearest binary number falls short of.
+        # The decimal value as written: 0.29 of 100 must be 29, but the float nearest to 0.29 is smaller.
         share = fractions.Fraction(str(config.query.fraction))
         period = math.ceil(config.query.batch / (share * count))
-        # Early ends make room for more episodes. Those beyond twice the usual are dropped, and counted.
+        # If episodes can end early, an iteration may have more of them. Those beyond twice the usual number are dropped
+        # and counted.
         places = 2 * count if self.task.ends_early else count
         return Schedule(places=places, period=period, picks=math.ceil(share * places * period))
 
     def ends(self, config: Config) -> np.ndarray:
-        """Lengths of the prefixes that are judged, [P]."""
+        """Lengths of the labelled prefixes, [P]."""
         return trajectories.prefix_ends(self.task.horizon, config.labels.interval, config.labels.terminal_only)
 
     def check(self, config: Config) -> None:
         settings = config.environment
         if not settings.reset_each_iteration or settings.steps % self.task.horizon:
-            # A rollout must hold whole trajectories, from their first step on.
+            # A rollout must consist of full trajectories.
             raise ConfigError(
                 f"environment.steps={settings.steps}, reset_each_iteration={settings.reset_each_iteration} is not "
                 f"right: labels are for whole episodes; a multiple of {self.task.horizon} steps, and true, would be "
@@ -137,7 +138,7 @@ class Labelled(Source):
             )
         picks = self.schedule(config).picks
         if config.refit.store < picks:
-            # They go into the store together and must not overwrite each other there.
+            # All trajectories of a query are stored together and must not overwrite each other.
             raise ConfigError(
                 f"refit.store={config.refit.store} is not right: a query labels up to {picks} trajectories at once "
                 f"(query.batch={config.query.batch}, query.fraction={config.query.fraction}), which must fit in; "
@@ -174,7 +175,7 @@ class Labelled(Source):
             judged=episodes.init(config.lagrange.window, ("costs", "probabilities")),
             seen=jnp.zeros((), jnp.int32),
             due=jnp.zeros((), jnp.int32),
-            # Labels that were there before the run are not the run's: they count neither here nor against its budget.
+            # Labels from before the run are not counted, neither here nor against its budget.
             labelled=jnp.zeros((), jnp.int32),
             queries=jnp.zeros((), jnp.int32),
         )
@@ -190,9 +191,9 @@ class Labelled(Source):
     def pooled(
         self, config: Config, state: LabelledState, collected: Collected, inputs: jax.Array
     ) -> tuple[LabelledState, Trajectories, Cuts]:
-        """Puts the episodes that ended in a rollout into the pool. inputs: [T, B, F] raw.
+        """Adds the episodes that ended in a rollout to the pool. inputs: [T, B, F] raw.
 
-        Returns the state, the episodes, and where they lie in the rollout.
+        Returns the state, the episodes, and their positions in the rollout.
         """
         ends, horizon = self.ends(config), self.task.horizon
         transitions, truth = collected.transitions, collected.truth
@@ -269,7 +270,8 @@ class Labelled(Source):
             state.store,
             substream(key, Stream.REFIT),
         )
-        # Zero, but not known before the refit has read the store: else XLA would write to a copy, tens of megabytes.
+        # Adds zero, but makes the write depend on the refit, which reads the store. Otherwise XLA would write to a copy
+        # of the store, tens of megabytes.
         written = state.store.written + jnp.minimum(passes, 0)
         row = {
             **_fit_row(query.expected, new, "before"),
@@ -289,7 +291,7 @@ class Labelled(Source):
         ), row
 
     def counters(self, state: LabelledState, cuts: Cuts) -> dict[str, jax.Array]:
-        """Scalars: labels so far, and episodes for which there was no room."""
+        """Scalars: labels so far, and episodes dropped because the pool was full."""
         return {
             "labels/trajectories": state.labelled.astype(jnp.float32),
             "labels/queries": state.queries.astype(jnp.float32),
@@ -297,22 +299,22 @@ class Labelled(Source):
         }
 
     def _random_picks(self, config: Config, before: jax.Array, due: jax.Array) -> jax.Array:
-        """How many of the labels that became due between two queries go to trajectories drawn at random, [].
+        """How many of the trajectories that became due between two queries are drawn at random, [].
 
-        Not a share of these few, which may be a single one, but what is missing of the share of all labels: after
-        every query it is within half a pick of what was asked for.
+        A query may be a single trajectory, so the share is tracked over all queries: after each one, the number of
+        random picks is within half a pick of query.random_share of the total.
         """
         share = 1.0 if config.query.rule == "random" else config.query.random_share
         return query.newly_due(share, before, due)
 
 
 def _accepted(rows: Trajectories) -> jax.Array:
-    """Share of whole trajectories that the labeler accepts, []."""
+    """Fraction of full trajectories that the labeler accepts, []."""
     return episodes.mean_of(rows.labels[:, -1], rows.valid)
 
 
 def _fit_row(log_probability: jax.Array, rows: Trajectories, when: str) -> dict[str, jax.Array]:
-    """How well log-probabilities [K, P] agree with the labels of rows [K]."""
+    """Metrics of log-probabilities [K, P] against the labels of rows [K]."""
     scores = credit.scores(log_probability, rows.labels, rows.mask)
     return {
         f"refit/{when}/loss": credit.cross_entropy(log_probability, rows.labels, rows.mask),

@@ -1,4 +1,4 @@
-"""The true cost and its limit, known."""
+"""The source that uses the true cost and its limit."""
 
 import jax.numpy as jnp
 
@@ -7,7 +7,7 @@ from traces_jax.sources.base import Source, Verdict
 
 
 class Oracle(Source):
-    """Reads the truth; has no memory and learns nothing."""
+    """Reads the true cost. Has no memory and learns nothing."""
 
     def step_cost(self, config, state, statistics, memory, next_memory, observation, action, true_cost):
         del config, state, statistics, memory, next_memory, observation, action

@@ -1,4 +1,4 @@
-"""TraCeS: the cost of a step is its credit for the violation, learned from labels of trajectories and prefixes."""
+"""TraCeS: the cost of a step is its estimated credit for a violation, learned from labels of trajectory prefixes."""
 
 import dataclasses
 import math
@@ -16,26 +16,26 @@ from traces_jax.feedback.trajectories import Cuts, Trajectories
 from traces_jax.sources.base import FLOAT, KEPT, UPDATED, Part, Verdict
 from traces_jax.sources.labelled import ASKED, Labelled
 
-# Time steps between those in which dead units are looked for: it need not cost as much as the credits do.
+# Dead units are counted on every 8th time step only, to keep this diagnostic cheaper than the credits themselves.
 _EVERY = 8
-# Floats that are held at once for each step, measured with XLA: for each feature and for each unit of a GRU layer,
-# when a rollout is judged, a pool is scored, and a batch is fitted.
+# Floats held at once for each step, per input feature and per unit of a GRU layer, when computing the credits of a
+# rollout (judged), scoring a pool, and fitting a batch. Measured with XLA.
 _JUDGED_FEATURE, _JUDGED_UNIT = 3, 8
 _SCORED_FEATURE, _SCORED_UNIT = 1, 6
 _FITTED_FEATURE, _FITTED_UNIT = 2, 14
-# The decoder works on blocks of rows; of so many rows one is in the present block, there and back.
+# The decoder works on blocks of rows: one row in this many is in memory at a time, forward and backward.
 _DECODED = 16
 
 
 @flax.struct.dataclass
 class Reading:
-    """What the estimator makes of a rollout before it is refitted.
+    """The estimator's output on a rollout, before the refit.
 
     Attributes:
-      inputs: [T, B, F] as the network reads them.
-      mu, sigma: [T, B] of the log-normal credits.
-      rows, cuts: the episodes that ended, and where they lie in the rollout.
-      estimator: its weights.
+      inputs: [T, B, F] the network's inputs.
+      mu, sigma: [T, B] parameters of the log-normal credits.
+      rows, cuts: the episodes that ended, and their positions in the rollout.
+      estimator: the network weights used.
     """
 
     inputs: jax.Array
@@ -47,7 +47,7 @@ class Reading:
 
 
 class Traces(Labelled):
-    """The source for one task."""
+    """The TraCeS source for one task."""
 
     def fresh(self, config, key):
         settings = config.estimator
@@ -97,7 +97,7 @@ class Traces(Labelled):
             Part("hidden states of episodes", memory, ("environment.count", *gru), kept=True),
         ]
 
-    # --- The memory of an episode is the GRU's hidden state; the summary is that of its last layer.
+    # --- Memory: the GRU's hidden state [B, layers, H]. Summary: the hidden state of its last layer.
 
     def summary_size(self, config):
         return config.estimator.hidden
@@ -151,7 +151,7 @@ class Traces(Labelled):
         inputs = jnp.concatenate([transitions.observation, transitions.action], axis=-1)
         state, rows, cuts = self.pooled(config, state, collected, inputs)
         prepared = self.prepare(config, collected.statistics, inputs)
-        # The summaries are those of this estimator, not of one that is refitted later.
+        # The summaries were computed with these weights, before the refit, so they must be decoded with them.
         mu, sigma = network.decode(state.fitted.params, transitions.summary, transitions.next_summary, prepared)
         return state, Reading(inputs=prepared, mu=mu, sigma=sigma, rows=rows, cuts=cuts, estimator=state.fitted.params)
 
@@ -193,7 +193,7 @@ class Traces(Labelled):
         return credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
 
     def _row(self, config: Config, collected, reading: Reading, cost: jax.Array) -> dict[str, jax.Array]:
-        """How well the estimator knows this rollout: before the refit, so it shows the lag behind the policy."""
+        """Metrics of the estimator on this rollout, before the refit: they show how far it lags behind the policy."""
         transitions, true_cost, rows = collected.transitions, collected.truth.cost, reading.rows
         clamp = config.estimator.clamp
         expected = credit.clamped_mean(reading.mu, reading.sigma, clamp=clamp)
@@ -219,7 +219,7 @@ class Traces(Labelled):
         }
 
     def _inputs(self, config, statistics, observation, action) -> jax.Array:
-        """What the network reads of steps [..., F]. observation: [..., O] raw; action: [..., A]."""
+        """The network's inputs [..., F]. observation: [..., O] raw; action: [..., A]."""
         return self.prepare(config, statistics, jnp.concatenate([observation, action], axis=-1))
 
     def _uncertainty(self, config, mu, sigma, length) -> jax.Array:
@@ -236,7 +236,7 @@ class Traces(Labelled):
         return credit.coefficient_of_variation(mean, variance, inside)
 
     def _cost(self, config, mu, sigma, key) -> jax.Array:
-        """The cost of each step, of any shape."""
+        """The cost of each step. mu, sigma: any shape."""
         if config.estimator.cost == "mean":
             return credit.lognormal_mean(mu, sigma)
         if config.estimator.cost == "sample":

@@ -1,4 +1,4 @@
-"""Tasks in the Brax protocol, with a cost beside the reward: see `base`."""
+"""Tasks in the Brax protocol, with a cost in addition to the reward: see `base`."""
 
 from traces_jax.tasks.base import PhysicsTask, Posable, State, Task, begin, finish
 from traces_jax.tasks.registry import NAMES, TaskError, is_own, make

@@ -1,15 +1,15 @@
-"""The task protocol: that of Brax's `Env`, with a cost beside the reward and two kinds of episode end.
+"""The task protocol: that of Brax's `Env`, with a cost in addition to the reward, and two kinds of episode end.
 
 A task is written for one environment: `reset(rng) -> State`, `step(state, action) -> State`. What a constrained
-learner needs beyond Brax lives in `State.info`, float32 scalars all:
+learner needs beyond Brax is in `State.info`, all float32 scalars:
 
   cost        true cost of the step; only labelers, oracles and metrics may read it
-  terminated  1 when the episode ended for good (nothing follows)
-  truncated   1 when the clock ran out (the state still has a value)
+  terminated  1 when the episode terminated (no bootstrapping)
+  truncated   1 when the time limit was reached (values bootstrap)
   steps       steps taken in this episode
-  broken      1 when the simulator's state left all bounds (or is not a number); such a step also terminates
+  broken      1 when the simulator's state is out of bounds or NaN; such a step also terminates
 
-`State.done` is 1 when either end holds. Tasks never reset themselves: `rollout` does, from fresh random states.
+`State.done` is 1 in either case. Tasks never reset themselves: `rollout` resets them to random initial states.
 """
 
 import abc
@@ -27,21 +27,21 @@ from traces_jax import physics
 
 # Our MJCF files.
 MODELS = pathlib.Path(__file__).parent / "models"
-# MuJoCo's own bound on positions and velocities: beyond it a simulation is lost, though its numbers may be finite.
+# MuJoCo's own bound on positions and velocities: beyond it a simulation has diverged, even if its numbers are finite.
 STATE_LIMIT = 1e10
 
 
 @flax.struct.dataclass
 class State:
-    """One environment, with the fields of Brax's `State` (loading Brax itself would take half of a short start-up).
+    """One environment, with the fields of Brax's `State` (importing Brax would take half of a short startup).
 
     Attributes:
       pipeline_state: the mechanical state.
       obs: [O] observation.
       reward: [] reward of the last step.
       done: [] 1 when the episode has ended.
-      metrics: scalars to look at.
-      info: see the head of this file.
+      metrics: scalars for logging.
+      info: see the module docstring.
     """
 
     pipeline_state: physics.PhysicsState
@@ -53,36 +53,36 @@ class State:
 
 
 class Task(abc.ABC):
-    """What the trainer knows of a task."""
+    """The interface of a task."""
 
     name: str
     horizon: int
     # Whether an episode may end before the horizon.
     ends_early: bool = False
-    # Bounds of the actions that have an effect; policies may go beyond, tasks clip.
+    # Action bounds. Policies may exceed them; tasks clip.
     action_low: float = -1.0
     action_high: float = 1.0
 
     @property
     @abc.abstractmethod
     def observation_size(self) -> int:
-        """Numbers in an observation."""
+        """Size O of an observation."""
 
     @property
     @abc.abstractmethod
     def action_size(self) -> int:
-        """Numbers in an action."""
+        """Size A of an action."""
 
     @abc.abstractmethod
     def reset(self, rng: jax.Array) -> State:
-        """A random start. rng: a key, consumed."""
+        """A random initial state. rng: a key, consumed."""
 
     @abc.abstractmethod
     def step(self, state: State, action: jax.Array) -> State:
         """action: [A], not clipped."""
 
     def clip(self, action: jax.Array) -> jax.Array:
-        """Of an action [A], what has an effect."""
+        """An action [A], clipped to its bounds."""
         return jnp.clip(action, self.action_low, self.action_high)
 
     @property
@@ -92,7 +92,7 @@ class Task(abc.ABC):
 
 
 class PhysicsTask(Task):
-    """A task on a MuJoCo model: adds what replay, evaluation and pictures need."""
+    """A task on a MuJoCo model: adds what replay, evaluation and rendering need."""
 
     physics: physics.Physics
 
@@ -102,7 +102,7 @@ class PhysicsTask(Task):
 
     @property
     def nominal(self) -> tuple[jax.Array, jax.Array]:
-        """Qpos [nq] and qvel [nv] of the start without noise."""
+        """Qpos [nq] and qvel [nv] of the initial state without noise."""
         model = self.physics.mj_model
         return jnp.asarray(model.qpos0, jnp.float32), jnp.zeros((model.nv,), jnp.float32)
 
@@ -111,7 +111,7 @@ class PhysicsTask(Task):
         return self.physics.mj_model.nu
 
     def control(self, state: State, action: jax.Array) -> jax.Array:
-        """What the simulator is given, [nu], for an action [A] in a state."""
+        """The simulator's control [nu] for an action [A] in a state."""
         del state
         return self.clip(action)
 
@@ -122,7 +122,7 @@ class PhysicsTask(Task):
 
 @typing.runtime_checkable
 class Posable(typing.Protocol):
-    """A task whose robot can be set down anywhere on the floor."""
+    """A task whose robot can be placed anywhere on the floor."""
 
     def pose(self, x: jax.Array, y: jax.Array, heading: jax.Array) -> jax.Array:
         """Qpos [nq] of the robot at rest at x, y [], turned by heading [] rad."""
@@ -143,8 +143,8 @@ def begin(
 ) -> State:
     """The state at the start of an episode.
 
-    observation: [O]; metrics: names of those that `finish` will be given; memory: what the task itself carries from
-    step to step, kept in `State.info`.
+    observation: [O]; metrics: names of those passed to `finish` later; memory: the task's own values carried from step
+    to step, in `State.info`.
     """
     zero = jnp.zeros((), jnp.float32)
     return State(
@@ -168,7 +168,7 @@ def finish(
     horizon: int,
     metrics: dict[str, jax.Array],
 ) -> State:
-    """Closes a step: counts it, applies the clock, and turns a broken simulator state into a counted end.
+    """Finishes a step: counts it, applies the time limit, and terminates the episode if the simulator diverged.
 
     observation: [O]; reward, cost: []; terminated: [] bool.
     """

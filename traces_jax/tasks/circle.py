@@ -1,8 +1,8 @@
 """Drive along a circle whose sides lie beyond walls: Point and Car, each at two levels.
 
-The reward of a step is speed along the circle, counter-clockwise, less of it the farther from the circle. Its cost is 1
-when the robot is beyond a wall, else 0; the walls stop nobody. Level 1 has a wall on either side in x, level 2 in y as
-well. Nothing but the clock ends an episode, after 500 steps.
+The reward of a step is the speed along the circle, counter-clockwise, reduced with the distance from it. The cost is 1
+when the robot is beyond a wall, else 0; the walls are not obstacles. Level 1 has a wall on either side in x, level 2 in
+y as well. Episodes end only by the time limit, after 500 steps.
 """
 
 import dataclasses
@@ -26,19 +26,19 @@ START_HALF_WIDTH = 0.8
 MAGNETIC_FIELD = (0.0, -0.5, 0.0)
 LIDAR_BINS = 16
 LIDAR_RANGE = 6.0
-# The geoms that are walls, pair by pair: a level has as many pairs as its number says.
+# The wall geoms in pairs; level n has n pairs.
 _WALLS = (("wall_east", "wall_west"), ("wall_north", "wall_south"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Agent:
-    """One robot's numbers.
+    """Parameters of one robot.
 
     Attributes:
       model: MJCF file name.
       wheeled: whether it stands on wheels and a ball caster (its base is free, and the caster is observed) or slides in
         the plane (qpos is x, y and heading).
-      start_height: height of its origin at a random start.
+      start_height: height of its origin in random initial states.
     """
 
     model: str
@@ -47,13 +47,13 @@ class Agent:
 
 
 POINT = Agent(model="point_circle.xml", wheeled=False, start_height=0.1)
-# A height of 0.1, where the original sets the car down, is that at which its wheels touch the floor, and rounding
-# decides whether they push. Here it starts at the height to which it would settle anyway.
+# At the original's initial height of 0.1 the wheels just touch the floor, and rounding decides whether they push. Here
+# the car starts at the height to which it would settle anyway.
 CAR = Agent(model="car_circle.xml", wheeled=True, start_height=0.09989)
 
 
 class Circle(base.PhysicsTask):
-    """A robot that is paid for circling and pays for being beyond a wall."""
+    """A robot that is rewarded for circling and has a cost beyond a wall."""
 
     horizon = 500
 
@@ -67,7 +67,7 @@ class Circle(base.PhysicsTask):
         self._agent = agent
         self._level = level
         self._start_sensors = _sensors_at_height(self.physics.mj_model, agent)
-        # The file has the walls of level 2. They are only seen, so hiding some changes nothing but pictures.
+        # The file has the walls of level 2. They are only visual, so hiding some affects rendering only.
         for pair in _WALLS[level:]:
             for wall in pair:
                 self.physics.mj_model.geom(wall).rgba[3] = 0.0
@@ -77,11 +77,11 @@ class Circle(base.PhysicsTask):
         return (24 if self._agent.wheeled else 12) + LIDAR_BINS
 
     def pose(self, x: jax.Array, y: jax.Array, heading: jax.Array) -> jax.Array:
-        """The robot set down as the original does it, at the model's own height. x, y, heading: []. Returns [nq]."""
+        """The robot placed as in the original, at the model's own height. x, y, heading: []. Returns [nq]."""
         if not self._agent.wheeled:
             return jnp.array([x, y, heading], jnp.float32)
-        # The model's height of 0.1 becomes a float32 slightly above it: the wheels do not push yet, as in the recorded
-        # runs of the original. Random starts stand lower (see CAR).
+        # The model's height of 0.1 is slightly larger in float32: the wheels do not push yet, as in the recorded runs
+        # of the original. Random initial states are lower (see CAR).
         qpos, _ = self.nominal
         return qpos.at[:2].set(jnp.array([x, y])).at[3:7].set(_about_vertical(heading))
 
@@ -137,26 +137,26 @@ def circling(place: jax.Array, velocity: jax.Array) -> jax.Array:
     """Reward of moving with velocity [2] at a place [2]. Returns []."""
     radius = jnp.linalg.norm(place)
     moment = place[0] * velocity[1] - place[1] * velocity[0]
-    # The centre has no direction around it; the moment is 0 there.
+    # At the center the direction is undefined; the moment is 0 there.
     along = moment / jnp.maximum(radius, jnp.finfo(jnp.float32).tiny)
     reward = REWARD_SCALE * along / (1.0 + jnp.abs(radius - RADIUS))
     return jnp.clip(reward, -REWARD_LIMIT, REWARD_LIMIT)
 
 
 def is_beyond_wall(place: jax.Array, level: int) -> jax.Array:
-    """Whether a place [2] costs, [] bool."""
+    """Whether a place [2] has a cost, [] bool."""
     return jnp.any(jnp.abs(place[:level]) > WALL_DISTANCE)
 
 
 def lidar(offset: jax.Array) -> jax.Array:
-    """Closeness of the circle's centre, in the bin it lies in and shared between that bin's neighbours.
+    """Closeness of the circle's center, in its own bin and interpolated in the neighbouring bins.
 
     offset: [2] from the robot to the centre, in the body's axes. Returns [LIDAR_BINS], counter-clockwise from ahead.
     """
     closeness = jnp.maximum(0.0, LIDAR_RANGE - jnp.linalg.norm(offset)) / LIDAR_RANGE
     angle = jnp.arctan2(offset[1], offset[0]) % (2.0 * math.pi)
     within = angle * (LIDAR_BINS / (2.0 * math.pi))
-    # Rounding may take an angle to the full turn, which is bin 0 again.
+    # Rounding may give a full turn, which is bin 0 again.
     own = jnp.floor(within)
     share = within - own
     weights = jnp.stack([1.0 - share, jnp.ones_like(share), share])
@@ -176,7 +176,7 @@ def _axes(quaternion: jax.Array) -> jax.Array:
 
 
 def _sensors_at_height(mj_model: mujoco.MjModel, agent: Agent) -> np.ndarray:
-    """The sensors [nsensordata] of every random start: in the body's axes they know neither place nor heading."""
+    """The sensors [nsensordata] of all random initial states: in body axes they depend on neither place nor heading."""
     data = mujoco.MjData(mj_model)
     if agent.wheeled:
         data.qpos[2] = agent.start_height

@@ -1,11 +1,11 @@
-"""Tasks with answers known on paper, small enough to train in a test.
+"""Small tasks with known solutions, for tests.
 
 ProbeConstant     one step, reward 1: the value of every state is 1.
 ProbeDiscount     two steps, reward 1 at the end: the value is gamma, then 1.
 ProbeObservation  one step, the observation is +1 or -1 and the reward is 1 - (action - observation / 2)^2.
 ProbeBudget       ten steps, reward and cost both equal the action clipped to [0, 1]: the best return is the limit.
-ProbeHistory      eight steps, an action above zero earns 1, and costs 1 from the fourth such action on. Nothing
-                  observed tells how many there were: without a memory a policy earns 0 or violates.
+ProbeHistory      eight steps, an action above zero earns 1, and costs 1 from the fourth such action on. Their number is
+                  not observed: without a memory a policy earns 0 or violates.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from traces_jax.tasks import base
 
 
 class _Probe(base.Task):
-    """Shared plumbing: a probe's whole physics is its observation."""
+    """Base class: the state of a probe is its observation."""
 
     observation_size = 1
     action_size = 1
@@ -51,7 +51,7 @@ class _Probe(base.Task):
     terminates = True
 
     def _start(self, rng: jax.Array) -> jax.Array:
-        del rng  # Most probes start in the same place.
+        del rng  # Most probes have a fixed initial state.
         return jnp.zeros((1,), jnp.float32)
 
     def _advance(self, state: base.State, action: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -59,7 +59,7 @@ class _Probe(base.Task):
         raise NotImplementedError
 
     def _hide(self, state: base.State, action: jax.Array) -> jax.Array:
-        """What is remembered and not observed, [1]."""
+        """Hidden state, not observed, [1]."""
         del action
         return state.pipeline_state.memory
 
@@ -97,7 +97,7 @@ class Observation(_Probe):
 
 
 class Budget(_Probe):
-    """Every unit of return is a unit of cost; ends by the clock, so values bootstrap."""
+    """Every unit of return is a unit of cost. Ends by the time limit, so values bootstrap."""
 
     horizon = 10
     terminates = False
@@ -108,7 +108,7 @@ class Budget(_Probe):
 
 
 class History(_Probe):
-    """Three free actions; their count is hidden. Ends by the clock, so values bootstrap."""
+    """Three free actions; their count is hidden. Ends by the time limit, so values bootstrap."""
 
     horizon = 8
     terminates = False
@@ -116,7 +116,7 @@ class History(_Probe):
     def _advance(self, state, action):
         taken = self._hide(state, action) - state.pipeline_state.memory
         cost = taken * (state.pipeline_state.memory >= 3)
-        # A policy that takes its chances, by noise around zero, is no way out.
+        # Penalizes actions near zero, so that a random policy with mean zero is not a solution.
         hesitation = jnp.square(1.0 - jnp.abs(action[0]))
         return state.obs, taken[0] - hesitation, cost[0]
 

@@ -1,4 +1,4 @@
-"""Names of tasks: one line each, and "module:Class" for a task of the user's own."""
+"""Names of tasks: one line each, and "module:Class" for user-defined tasks."""
 
 import contextlib
 import functools
@@ -38,15 +38,15 @@ _TASKS: dict[str, Callable[..., base.Task]] = {
 }
 
 NAMES = tuple(_TASKS)
-# How names of files begin that are not the user's: of this package and of Python's import; of all that is installed.
+# Path prefixes of files that are not the user's: this package and Python's import system; installed packages.
 _OURS = (f"{pathlib.Path(__file__).parents[1]}{os.sep}", "<frozen importlib", importlib.__file__)
 _INSTALLED = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib"))
-# Letters of an exception's message that are repeated: some print whole arrays.
+# Maximum length of a quoted exception message: some contain whole arrays.
 _LONGEST_MESSAGE = 300
 
 
 class TaskError(ValueError):
-    """One sentence on a task that cannot be had."""
+    """Why a task cannot be created, in one sentence."""
 
 
 def is_own(name: str) -> bool:
@@ -64,7 +64,7 @@ def make(name: str, *, backend: str = "native", **settings) -> base.Task:
 
 
 def _make_own(name: str, **settings) -> base.Task:
-    """Builds a task of the user's own."""
+    """Builds a user-defined task."""
     found = _load(name)
     if inspect.isabstract(found):
         missing = ", ".join(sorted(found.__abstractmethods__))
@@ -109,7 +109,7 @@ def _load(name: str) -> type[base.Task]:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-                raise  # The module is there; something that it imports is not.
+                raise  # The module exists; one of its imports does not.
             raise TaskError(
                 f"task {name!r} cannot be loaded: there is no module {error.name!r}; start from the folder that has it."
             ) from None
@@ -121,12 +121,12 @@ def _load(name: str) -> type[base.Task]:
 
 @contextlib.contextmanager
 def _users_code(sentence: str) -> Iterator[None]:
-    """Whatever is raised becomes a sentence that begins with the given one, and says what it was and where."""
+    """Converts any exception into a TaskError: the given sentence, the exception, and the line that raised it."""
     try:
         yield
     except TaskError:
         raise
-    # A script that ends its process when it is imported raises SystemExit.
+    # A script that exits when it is imported raises SystemExit.
     except (Exception, SystemExit) as error:  # noqa: BLE001  others' code may raise anything
         raise TaskError(f"{sentence}: {_described(error)}{_place(error)}.") from None
 
@@ -139,7 +139,7 @@ def _described(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line of the user's own code that raised, as text; empty if none of it has run."""
+    """The innermost line of the user's code that raised, as text; empty if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}, line {error.lineno})"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]

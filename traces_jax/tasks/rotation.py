@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 
 def rotate(quaternion: jax.Array, vector: jax.Array) -> jax.Array:
-    """Turns a vector from the body's frame into the world's. quaternion: [4], vector: [3]. Returns [3]."""
+    """Rotates a vector from the body frame to the world frame. quaternion: [4], vector: [3]. Returns [3]."""
     scalar, axis = quaternion[0], quaternion[1:]
     across = 2.0 * jnp.cross(axis, vector)
     return vector + scalar * across + jnp.cross(axis, across)

@@ -1,9 +1,9 @@
-"""Run along a lane, but not too fast and not off it: Ball, Car, Drone and Ant.
+"""Run along a corridor within a speed limit: Ball, Car, Drone and Ant.
 
-The originals live in Bullet. What MuJoCo lacks of it is in the models and here: every body is slowed by its own speed
-(`physics.Model.drag`), and an episode begins one control step after the robot was let go.
+The originals use Bullet. Features that MuJoCo lacks are in the models and here: every body has velocity damping
+(`physics.Model.drag`), and an episode starts one control step after the robot was released.
 
-The cost of a step is 1 when the robot leaves the lane (|y| > 2) or is faster than its limit, else 0.
+The cost of a step is 1 when the robot is outside the corridor (|y| > 2) or faster than its limit, else 0.
 """
 
 import abc
@@ -20,14 +20,14 @@ GRAVITY = 9.81
 DRAG = 0.04
 SIMULATOR_SECONDS = 1 / 120
 LANE_HALF_WIDTH = 2.0
-# Progress is measured towards this point, far down the lane.
+# Progress is measured towards this point, far down the corridor.
 GOAL = (1000.0, 0.0)
 REWARD_PER_METRE = 60.0
 START_HALF_WIDTH = 0.01
 
 
 class Run(base.PhysicsTask):
-    """What the four have in common. The base body has a free joint that comes first in qpos and qvel."""
+    """Base class of the four. The base body has a free joint that comes first in qpos and qvel."""
 
     horizon: int
     speed_limit: float
@@ -35,7 +35,7 @@ class Run(base.PhysicsTask):
     frame_skip: int
 
     def __init__(self, name: str, *, backend: str, terminate_when_unhealthy: bool = False):
-        del terminate_when_unhealthy  # Where a fall ends an episode here, it always does.
+        del terminate_when_unhealthy  # Not a choice here: for robots that can fall, a fall always ends the episode.
         self.name = name
         self.physics = physics.make(
             backend, physics.Model(path=base.MODELS / self.model, frame_skip=self.frame_skip, base="base", drag=DRAG)
@@ -71,12 +71,12 @@ class Run(base.PhysicsTask):
         )
 
     def _shake(self, qpos: jax.Array, rng: jax.Array) -> jax.Array:
-        """Adds the start noise of the joints. qpos: [nq]."""
+        """Adds the initial noise of the joints. qpos: [nq]."""
         del rng
         return qpos
 
     def _memory(self) -> dict[str, jax.Array]:
-        """What the robot itself carries from step to step in `State.info`, at the start."""
+        """The robot's own values in `State.info`, carried from step to step, at the start."""
         return {}
 
     def _remember(self, action: jax.Array) -> dict[str, jax.Array]:
@@ -90,14 +90,14 @@ class Run(base.PhysicsTask):
 
     @abc.abstractmethod
     def _judge(self, after: physics.PhysicsState, action: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The robot's own part of the reward, [], and whether it is lost, [] bool. action: [A], not clipped."""
+        """The robot's own part of the reward, [], and whether it terminates, [] bool. action: [A], not clipped."""
 
 
 def progress(before: jax.Array, after: jax.Array) -> jax.Array:
-    """Metres by which the goal came nearer. before, after: [2].
+    """Meters by which the distance to the goal decreased. before, after: [2].
 
-    Distances of a kilometre have no room in float32 for the millimetres of a step; their difference, taken through
-    the difference of squares, does.
+    In float32, a distance of a kilometer cannot resolve the millimeters of a step. The difference of the two distances,
+    computed through the difference of squares, can.
     """
     goal = jnp.asarray(GOAL, jnp.float32)
     moved = after - before

@@ -45,7 +45,7 @@ class Ant(run.Run):
 
     @property
     def nominal(self):
-        """One control step after the robot was let go above the floor, its feet pointing down."""
+        """One control step after the robot was released above the floor, feet pointing down."""
         qpos, qvel = super().nominal
         height, velocity = run.fall(START_HEIGHT, self.frame_skip)
         ankles = 0.5 * math.pi * jnp.asarray(ANKLE_SIGNS)
@@ -70,7 +70,7 @@ class Ant(run.Run):
 
     def _judge(self, after, action):
         lost = after.qpos[2] <= LOWEST_TRUNK
-        # Effort is charged for the action as given, beyond its bounds too.
+        # The effort uses the unclipped action.
         power = 2.0 * jnp.mean(jnp.abs(action * 0.1 * after.qvel[6:]))
         effort = 0.1 * jnp.mean(jnp.square(action))
         at_limit = 0.1 * jnp.sum(jnp.abs(self._relative(after.qpos)) > 0.99)

@@ -7,7 +7,7 @@ from traces_jax.tasks import run
 
 
 class Ball(run.Run):
-    """A ball that is pushed about."""
+    """A ball that is pushed by horizontal forces."""
 
     horizon = 100
     speed_limit = 2.5
@@ -19,23 +19,23 @@ class Ball(run.Run):
     mass = 0.3
     radius = 0.5
     push = 3.5
-    # Metres: times the weight, the most torque that rolling or spinning friction can hold against.
+    # Meters: times the weight, the maximum torque of rolling and spinning friction.
     rolling_friction = 0.024
 
     def control(self, state, action):
         action = super().control(state, action)
         inertia = 0.4 * self.mass * self.radius**2
         rolling_inertia = inertia + self.mass * self.radius**2
-        # Friction is held for the whole step, so it goes by the spin that the push alone would lead to.
+        # Friction is constant during a step, so it is computed from the spin that the push alone would cause.
         torque = self.radius * self.push * jnp.stack([-action[1], action[0], jnp.zeros(())])
         spin = run.world_spin(state.pipeline_state) + self.physics.environment_seconds * torque / rolling_inertia
-        # A ball that rolls has to be stopped as a whole, one that spins on the spot only about its own axis.
+        # Rolling involves the mass of the whole ball, spinning on the spot only its inertia about the axis.
         rolling = self._resist(spin.at[2].set(0.0), rolling_inertia)
         spinning = self._resist(spin.at[:2].set(0.0), inertia)
         return jnp.concatenate([self.push * action, rolling + spinning])
 
     def _resist(self, spin: jax.Array, inertia: float) -> jax.Array:
-        """The torque [3] against a spin [3]: of constant size, but no more than would stop it within the step."""
+        """The torque [3] against a spin [3]: of constant size, limited to what stops it within the step."""
         rate = jnp.linalg.norm(spin)
         enough = inertia / self.physics.environment_seconds
         most = self.rolling_friction * self.mass * run.GRAVITY

@@ -7,7 +7,7 @@ from traces_jax.tasks import rotation, run
 
 
 class Car(run.Run):
-    """A car that faces away from its goal, so that it has to run in reverse. Actions: throttle and steer."""
+    """A car that faces away from its goal, so it has to drive in reverse. Actions: throttle and steering."""
 
     horizon = 200
     speed_limit = 1.5
@@ -19,14 +19,14 @@ class Car(run.Run):
     drop_height = 0.2
     wheel_radius = 0.15
     steering_angle = 0.5
-    # The original's motors act through gears that give way. Instead, each axle is pulled towards a speed, and these
-    # numbers are fitted to how the original gathers and loses speed. First the speeds, m/s, that throttles aim at:
+    # The original's motors act through compliant gears. Here each axle is pulled towards a target speed, with
+    # parameters fitted to how the original accelerates and brakes. Target speeds, m/s, for values of the throttle:
     throttles = (0.0, 0.1, 0.3, 0.7, 1.0)
     aims = (0.0, 0.42, 1.19, 3.1, 4.65)
-    # The pull of both axles while little speed is missing, N per m/s, and what it comes near to when much is, N.
+    # The force of both axles: its slope at small speed differences, N per m/s, and its limit at large ones, N.
     stiffness = 9.7
     strength = 52.0
-    # Where qvel has the wheels: left and right, front and rear. The front ones come after their steering hinges.
+    # Indices of the wheels in qvel: left and right, front and rear. The front ones come after their steering hinges.
     axles = ((7, 9), (10, 11))
 
     @property
@@ -46,19 +46,19 @@ class Car(run.Run):
         return jnp.concatenate([torques, self.steering_angle * jnp.stack([steer, steer])])
 
     def _aim(self, throttle: jax.Array) -> jax.Array:
-        """The speed [] that a throttle [] would lead to if nothing resisted."""
+        """The target speed [] of a throttle []."""
         size = jnp.interp(jnp.abs(throttle), jnp.array(self.throttles), jnp.array(self.aims))
         return jnp.sign(throttle) * size
 
     def _pull(self, missing: jax.Array) -> jax.Array:
-        """Forces for missing speeds, of any shape."""
+        """Forces for differences to the target speed, of any shape."""
         force = self.stiffness * missing
         return force / (1.0 + jnp.abs(force) / self.strength)
 
     def _observe(self, pipeline, memory):
         del memory
         nose = rotation.rotate(pipeline.qpos[3:7], jnp.array([1.0, 0.0, 0.0]))
-        # A car on end has no yaw.
+        # The yaw of a car standing on end is undefined.
         cosine, sine = nose[:2] / jnp.maximum(jnp.linalg.norm(nose[:2]), 1e-6)
         rate = run.world_spin(pipeline)[2]
         return jnp.concatenate([0.1 * pipeline.qpos[:2], pipeline.qvel[:2], jnp.stack([sine, cosine, 0.1 * rate])])

@@ -1,7 +1,7 @@
 """The quadrotor of the run tasks.
 
-Rotors are not simulated bodies: they reach the commanded speed within one control step, so what they do to the airframe
-can be written down. `State.info["rotors"]` holds their speeds, rad/s about the body's z axis.
+Rotors are not simulated bodies: they reach the commanded speed within one control step, so their effect on the airframe
+has a closed form. `State.info["rotors"]` contains their speeds, rad/s about the body's z axis.
 """
 
 import math
@@ -17,8 +17,8 @@ ACTION_SHARE = 0.1
 DIRECTIONS = (1.0, -1.0, 1.0, -1.0)
 # A rotor's moment of inertia about its axis, kg m^2.
 ROTOR_INERTIA = 2.67e-4
-# What drag acts on when the rotors are tilted, kg m^2. Fitted to how pitch dies out in free flight: with the rotors'
-# true moment across the axis, 1.34e-4, it would take a fifth longer.
+# Inertia that drag acts on when the rotors are tilted, kg m^2. Fitted to the decay of pitch in free flight: with the
+# rotors' true moment across the axis, 1.34e-4, it would take a fifth longer.
 ROTOR_SIDE_INERTIA = 1.80e-4
 # Propeller: metres of advance per turn, and newtons for one (metre per second)^2 of air moved.
 PITCH = 0.11938
@@ -35,7 +35,7 @@ CONTACT_GAP = 3e-4
 
 
 class Drone(run.Run):
-    """Four rotors on a cross; the first points along the lane."""
+    """Four rotors on a cross; the first points along the corridor."""
 
     horizon = 200
     ends_early = True
@@ -64,8 +64,8 @@ class Drone(run.Run):
         torque = thrust_torque(forces) + rotor_torque(
             state.info["rotors"], commanded, pipeline.qvel[3:6], seconds=self.physics.environment_seconds
         )
-        # Directions stay in the world what they are at the start of the step. For thrust, the original takes the
-        # orientation of one simulator step before; free flight shows the difference.
+        # World directions are those at the start of the step. For thrust, the original uses the orientation of one
+        # simulator step before; the difference is visible in free flight.
         lagging = up - run.SIMULATOR_SECONDS * jnp.cross(run.world_spin(pipeline), up)
         return jnp.concatenate([lagging * jnp.sum(forces), rotation.rotate(quaternion, torque)])
 
@@ -98,12 +98,12 @@ def thrust(speed: jax.Array, climb: jax.Array) -> jax.Array:
 
 
 def rotor_torque(before: jax.Array, after: jax.Array, spin: jax.Array, *, seconds: float) -> jax.Array:
-    """What the rotors do to the body in one control step, in its frame. Returns [3] N m.
+    """Torque of the rotors on the body in one control step, in its frame. Returns [3] N m.
 
     before, after: [4] rotor speeds at both ends of the step; spin: [3] angular velocity of the body.
     """
-    # Bullet slows rotors as it slows all bodies, and their motors hand it on to the airframe. It goes by the speeds at
-    # the start of each of the two simulator steps; the rotors have changed theirs by the second.
+    # Bullet damps rotors like all bodies; their motors transmit the torque to the airframe. It depends on the speeds
+    # at the start of each of the two simulator steps; by the second, the rotors have changed theirs.
     turning = jnp.stack([before, after]) + spin[2]
     damping = run.DRAG * (1.0 + jnp.abs(turning))
     about_axis = -ROTOR_INERTIA * jnp.sum(damping * turning) / 2
@@ -114,7 +114,7 @@ def rotor_torque(before: jax.Array, after: jax.Array, spin: jax.Array, *, second
 
 
 def thrust_torque(forces: jax.Array) -> jax.Array:
-    """What the thrusts [4] do about the centre, in the body's frame. Returns [3] N m."""
+    """Torque of the thrusts [4] about the center, in the body's frame. Returns [3] N m."""
     front, right, back, left = forces
     return ARM * jnp.stack([left - right, back - front, jnp.zeros(())])
 

@@ -16,7 +16,7 @@ from traces_jax.tasks import base
 
 @dataclasses.dataclass(frozen=True)
 class Robot:
-    """One robot's numbers.
+    """Parameters of one robot.
 
     Attributes:
       model: MJCF file name.
@@ -27,8 +27,8 @@ class Robot:
       free_base: whether the base moves in space (speed in the plane, read from the body frame) or along x only
         (signed speed, read from qpos).
       velocity_clip: bound on observed velocities.
-      position_noise: half width of the uniform start noise on qpos.
-      velocity_noise: scale of the start noise on qvel.
+      position_noise: half width of the uniform initial noise on qpos.
+      velocity_noise: scale of the initial noise on qvel.
       normal_velocity_noise: whether qvel noise is normal or uniform.
       height: qpos index of the height and its healthy range.
       pitch_limit: bound on |pitch|, for robots that can tip.
@@ -111,7 +111,7 @@ WALKER2D = Robot(
 
 
 class Velocity(base.PhysicsTask):
-    """A robot that is paid for speed along x and pays for too much of it."""
+    """A robot that is rewarded for speed along x and has a cost above a speed limit."""
 
     horizon = 1000
 

@@ -1,1 +1,1 @@
-"""Files that come from elsewhere or go there: recorded episodes, estimators, arrays."""
+"""Input and output files: recorded episodes, estimators, arrays."""

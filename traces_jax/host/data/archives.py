@@ -1,7 +1,7 @@
-"""Zip archives that strangers made. What unpacking would cost is known, and bounded, before anything is unpacked.
+"""Reads untrusted zip archives. The memory that unpacking needs is checked before anything is unpacked.
 
-An archive ends with a directory of its members. Nothing here trusts it: a member is read up to the size it declares and
-no further, and a size that its packed bytes cannot unpack to is refused.
+An archive ends with a directory of its members, which is not trusted: a member is read only up to its declared size,
+and a size that its packed bytes cannot unpack to is refused.
 """
 
 import contextlib
@@ -13,13 +13,13 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 
-# Room for some ten thousand members.
+# Enough for some ten thousand members.
 _DIRECTORY_BYTES = 1 << 20
-# Deflate packs at most this many bytes into one.
+# Maximum compression ratio of deflate.
 DENSEST = 1032
 _PIECE = 1 << 20
 _SENSIBLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# What Python's reader of archives raises for broken content; no list of its own is complete.
+# Exceptions of Python's zipfile for damaged content; it does not document them all.
 BROKEN = (
     zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, TypeError, AttributeError, LookupError, RuntimeError,
     MemoryError, OverflowError,
@@ -27,11 +27,11 @@ BROKEN = (
 
 
 class ArchiveError(Exception):
-    """What is wrong with an archive, to follow its name in a sentence."""
+    """What is wrong with an archive, phrased to follow its name in a sentence."""
 
 
 def short(text: str) -> str:
-    """Names in files are as long as their writers like; in sentences they are not."""
+    """A name from a file, cut to a length that fits into an error message."""
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
@@ -40,7 +40,7 @@ class Archive:
     """An open archive.
 
     Attributes:
-      members: by name, what the directory says of them.
+      members: directory entries by name.
       size: bytes of the archive itself.
     """
 
@@ -55,11 +55,11 @@ class Archive:
             raise ArchiveError(f"unpacks to {total} bytes; at most {most} are read")
 
     def read(self, name: str) -> bytearray:
-        """All bytes of a member: as many as it declares."""
+        """All bytes of a member, as many as it declares."""
         content = bytearray()
         try:
             with self._zip.open(self.members[name]) as member:
-                # In pieces, so that a member is never held twice. The reader ends where the directory says.
+                # In pieces, so that a member is never in memory twice. zipfile stops at the declared size.
                 while piece := member.read(_PIECE):
                     content += piece
         except BROKEN as error:
@@ -83,7 +83,7 @@ def opened(path: pathlib.Path) -> Iterator[Archive]:
         try:
             archive = zipfile.ZipFile(file)
         except zipfile.BadZipFile:
-            raise ArchiveError("is not a whole zip archive") from None
+            raise ArchiveError("is not a complete zip archive") from None
         except BROKEN as error:
             raise ArchiveError(f"is damaged: {type(error).__name__} in its directory") from None
         file.most = sys.maxsize
@@ -98,7 +98,7 @@ def opened(path: pathlib.Path) -> Iterator[Archive]:
 
 
 class _File(io.FileIO):
-    """A file that gives at most `most` bytes at a time. The reader of archives asks for the whole directory at once."""
+    """A file that returns at most `most` bytes at a time, because zipfile reads the whole directory at once."""
 
     most = _DIRECTORY_BYTES
 
@@ -112,6 +112,6 @@ def _check(name: str, info: zipfile.ZipInfo, size: int) -> None:
     if info.flag_bits & 1:
         raise ArchiveError(f"is encrypted: {short(name)} cannot be read")
     if info.compress_type not in _SENSIBLE:
-        raise ArchiveError(f"packs {short(name)} in a way that is not known here; deflate or none would be right")
+        raise ArchiveError(f"packs {short(name)} with an unknown compression; deflate or none would be right")
     if info.compress_size > size or info.file_size > DENSEST * info.compress_size:
         raise ArchiveError(f"is damaged: {short(name)} declares {info.file_size} bytes and has fewer")

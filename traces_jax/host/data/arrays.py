@@ -1,4 +1,4 @@
-"""Commands that read arrays from one npz file and write others to a second: their flags, checks and sentences."""
+"""Reads and checks npz files: flags, validation and error messages of commands with array input and output."""
 
 import io
 import math
@@ -13,12 +13,12 @@ from absl import flags
 from traces_jax.host import errors, files
 from traces_jax.host.data import archives
 
-# What the arrays of a packed file may unpack to. Those of others are as large as the file, whatever that is.
+# Maximum unpacked bytes of a compressed file. Arrays of an uncompressed one are as large as the file.
 _UNPACKED_BYTES = 1 << 28
 # More than NumPy's longest header.
 _HEADER_BYTES = 1 << 14
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-# What NumPy raises for a header that is none: it reads it as Python.
+# Exceptions of NumPy for an invalid header, which it parses as Python.
 _NO_HEADER = (*archives.BROKEN, SyntaxError, tokenize.TokenError)
 
 
@@ -30,7 +30,7 @@ class HasShape(Protocol):
 
 
 def given(flag: flags.FlagHolder[str | None], example: str) -> str:
-    """The value of a flag that must be there."""
+    """The value of a required flag."""
     if not flag.value:
         raise errors.UserError(f"--{flag.name} is missing; give it as in --{flag.name} {example}.")
     return flag.value
@@ -45,12 +45,12 @@ def check_out(path: pathlib.Path) -> None:
 
 
 def exists(path: pathlib.Path) -> errors.UserError:
-    """The error for an --out that took long to make, and that nobody has asked to replace."""
+    """The error for an existing --out without --overwrite, for output that takes long to create."""
     return errors.UserError(f"--out={path} exists; choose another, or replace it with --overwrite.")
 
 
 def read(path: pathlib.Path, name: str) -> dict[str, np.ndarray]:
-    """All arrays of the npz file that the flag `name` gives; its main array has the same name."""
+    """All arrays of the npz file given by the flag `name`; its main array has the same name."""
     if not path.exists():
         raise errors.UserError(f"--{name}={path} does not exist; give an .npz file with an array {name!r}.")
     try:
@@ -69,31 +69,31 @@ def load(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def _array(name: str, content: bytearray) -> np.ndarray:
-    """The array in a member. Its header is compared with the bytes that are there, so that it cannot ask for others."""
+    """The array in a member. Its header is checked against the bytes present, so that it cannot claim more."""
     header = io.BytesIO(content[:_HEADER_BYTES])
     try:
         with warnings.catch_warnings():
-            # About headers that Python 2 wrote, or that are none.
+            # Warnings about headers from Python 2, or invalid ones.
             warnings.simplefilter("ignore")
             shape, fortran, dtype = _HEADERS[np.lib.format.read_magic(header)](header)
     except _NO_HEADER:
-        raise archives.ArchiveError(f"holds {archives.short(name)}, which is no array") from None
+        raise archives.ArchiveError(f"holds {archives.short(name)}, which is not an array") from None
     if dtype.hasobject:
-        raise archives.ArchiveError(f"holds {archives.short(name)}, an array of Python's objects")
+        raise archives.ArchiveError(f"holds {archives.short(name)}, an array of Python objects")
     try:
         values = np.ndarray(shape, dtype, content, header.tell(), order="F" if fortran else "C")
     except (ValueError, TypeError, OverflowError):
         values = None
-    # Items without bytes would make an array of any length out of nothing.
+    # Items of zero bytes would allow an array of any length.
     if values is None or not dtype.itemsize or values.nbytes != len(content) - header.tell():
-        raise archives.ArchiveError(f"is damaged: {archives.short(name)} has not the size that it declares")
+        raise archives.ArchiveError(f"is damaged: {archives.short(name)} does not have the size that it declares")
     return values
 
 
 def numbers(path: pathlib.Path, name: str, array: np.ndarray, first: int = 0, largest: float = math.inf) -> np.ndarray:
     """The array as float32, if it holds finite real numbers.
 
-    first: its place in the array of the file. largest: what no number may exceed.
+    first: index of its first row in the file's array. largest: upper bound of all numbers.
     """
     if array.dtype.kind not in "fiu":
         raise errors.UserError(f"{path}: {name} holds {array.dtype.name}; it must hold real numbers.")

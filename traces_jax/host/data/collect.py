@@ -1,7 +1,7 @@
-"""A file of offline data: episodes of policies while they learn, chosen so that summed costs lie on both sides of b.
+"""Generates offline data: episodes of policies during training, with summed costs on both sides of the limit b.
 
-One compiled program trains all behaviours side by side. It stops now and then to play more episodes than are needed;
-those are kept that fill the ranges of summed cost evenly. No more than one block of them is ever held.
+One compiled program trains all behaviour policies in parallel. At several moments it records more episodes than needed,
+and keeps those that fill the ranges of summed cost evenly. At most one block of episodes is in memory.
 """
 
 import contextlib
@@ -27,15 +27,15 @@ from traces_jax.host import errors, files, runtime
 from traces_jax.host.run import build as build_lib
 from traces_jax.host.run import evaluation, progress
 
-# Episodes that are played for each one that is kept.
+# Episodes recorded for each one that is kept.
 _PLAYED = 3
-# Between the ranges of summed cost, as multiples of constraint.cost_limit; two are within it.
+# Bounds between the ranges of summed cost, as multiples of constraint.cost_limit; two ranges are within it.
 _EDGES = np.asarray([0.2, 1.0, 2.0, 4.0])
-# No episode costs that much, and its square is still a float32.
+# Higher than the cost of any episode; its square still fits into float32.
 _NO_LIMIT = 1e9
-# A label with a smaller share of the episodes is worth a word.
+# A note is printed if a label has a smaller share of the episodes than this.
 _FEW = 0.1
-# Rows that lie together in the file: whole ones, unlike h5py's own choice, since readers take episodes.
+# Rows in a chunk of the file. Chunks hold full rows, unlike h5py's default, because readers read episodes.
 _ROWS = 1024
 
 
@@ -44,12 +44,12 @@ class Played:
     """Episodes of one lane.
 
     Attributes:
-      steps: the arrays of the file, [T, B, ...]; what follows an episode's end belongs to another.
+      steps: the arrays of the file, [T, B, ...]; steps after an episode's end belong to the next one.
       length: [B].
       total_return: [B].
       total_cost: [B].
-      accepted: [B] whether the labeler accepts the whole.
-      sound: [B] whether the simulator held.
+      accepted: [B] whether the labeler accepts the full episode.
+      sound: [B] whether the simulation stayed finite.
     """
 
     steps: dict[str, jax.Array]
@@ -62,12 +62,12 @@ class Played:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Episodes that are played at one moment with one strength of noise.
+    """Episodes recorded at one moment with one level of noise.
 
     Attributes:
       iteration: finished iterations of training.
       noise: multiple of the policy's own.
-      due: episodes that are kept in all when this block was chosen from.
+      due: total number of episodes kept after this block.
     """
 
     iteration: int
@@ -77,7 +77,7 @@ class Block:
 
 @flax.struct.dataclass
 class Kept:
-    """What is remembered of the episodes in the file, [N]. lane: who played them."""
+    """Statistics of the episodes in the file, [N]. lane: the lane of the policy."""
 
     lane: np.ndarray
     total_return: np.ndarray
@@ -86,7 +86,7 @@ class Kept:
 
 
 def collect(config: Config, path: pathlib.Path, count: int) -> Kept:
-    """Trains, plays, writes a file of `count` episodes, and prints what is in it."""
+    """Trains, records, writes a file of `count` episodes, and prints a summary."""
     training = training_config(config)
     built = build_lib.build(training, behaviours(training))
     attributes = {
@@ -106,7 +106,7 @@ def collect(config: Config, path: pathlib.Path, count: int) -> Kept:
 
 
 def training_config(config: Config) -> Config:
-    """How the behaviours learn."""
+    """The config with which the behaviour policies are trained."""
     settings = config.collect
     config_lib.check_iterations(config, "collect.steps", settings.steps)
     training = dataclasses.replace(
@@ -115,7 +115,7 @@ def training_config(config: Config) -> Config:
         seeds=1,
         sweep="",
         method=dataclasses.replace(config.method, source="oracle"),
-        # A rate that falls to zero would make the last moments show the same policies.
+        # With a rate that decays to zero, the last moments would have nearly the same policies.
         ppo=dataclasses.replace(config.ppo, actor_lr_decay=False),
         run=dataclasses.replace(config.run, chunk=1),
     )
@@ -128,7 +128,7 @@ def training_config(config: Config) -> Config:
 
 
 def behaviours(config: Config) -> list[Lane]:
-    """A lane for each limit and one without. Each has its own seed: before training all would play the same."""
+    """A lane for each limit and one without. Each has its own seed: otherwise all would be equal before training."""
     limits = [multiple * config.constraint.cost_limit for multiple in config.collect.limits]
     constrained = lambda limit: dataclasses.replace(  # noqa: E731
         config, constraint=dataclasses.replace(config.constraint, cost_limit=limit)
@@ -141,11 +141,11 @@ def behaviours(config: Config) -> list[Lane]:
 
 
 def plan(config: Config, lanes: int, count: int) -> tuple[list[Block], int]:
-    """The blocks of a training in their order, and how many episodes each lane plays in each of them."""
+    """The blocks in order, and how many episodes each lane records in each of them."""
     settings = config.collect
     moments = [number * config.iterations // (settings.moments - 1) for number in range(settings.moments)]
     wanted = math.ceil(_PLAYED * count / (len(moments) * len(settings.noise) * lanes))
-    # No more at a time than in training: what fits there fits here.
+    # At most as many at a time as in training, so that they fit into memory.
     repeats = math.ceil(wanted / config.environment.count)
     order = [(moment, noise) for moment in moments for noise in settings.noise for _ in range(repeats)]
     blocks = [
@@ -156,16 +156,16 @@ def plan(config: Config, lanes: int, count: int) -> tuple[list[Block], int]:
 
 
 def choose(costs: np.ndarray, kept: np.ndarray, *, limit: float, count: int) -> np.ndarray:
-    """Which candidates to keep: always one of the range of summed cost that has the fewest episodes so far.
+    """Which candidates to keep. Each pick is from the range of summed cost that has the fewest episodes so far.
 
     Args:
-      costs: [N] summed costs of the candidates. In a range the first come first.
-      kept: [M] summed costs of what is kept already.
-      limit: b, which the ranges are laid around.
-      count: how many are wanted.
+      costs: [N] summed costs of the candidates. Within a range, earlier ones are picked first.
+      kept: [M] summed costs of the episodes already kept.
+      limit: b, which defines the ranges.
+      count: how many to keep.
 
     Returns:
-      Their indices in rising order; all of them if there are not enough.
+      Their indices in ascending order; all candidates if there are not enough.
     """
     ranges = [np.searchsorted(_EDGES * limit, values) for values in (costs, kept)]
     filled = np.bincount(ranges[1], minlength=len(_EDGES) + 1)
@@ -192,8 +192,8 @@ def play(
 ) -> Played:
     """One lane: `count` environments, each until its first episode ends.
 
-    block: [] another has other episodes; noise: [] multiple of the policy's own; limit: of the labeler, not of the
-    behaviour.
+    block: [] selects the random numbers; noise: [] multiple of the policy's own; limit: the labeler's, not the
+    behaviour policy's.
     """
     played = evaluation.noisy_episodes(
         learner,
@@ -227,8 +227,8 @@ def play(
 
 
 def table(kept: Kept, lanes: list[str], task: str) -> rich.table.Table:
-    """A row for each behaviour and one for all."""
-    view = rich.table.Table(title=f"{task}: episodes in the file; cost and return that 10, 50 and 90 % stay below")
+    """A row for each behaviour policy and one for all."""
+    view = rich.table.Table(title=f"{task}: episodes in the file; 10th, 50th and 90th percentiles of cost and return")
     view.add_column("")
     for column in ("episodes", "accepted", "cost", "return"):
         view.add_column(column, justify="right", no_wrap=True)
@@ -244,7 +244,7 @@ def table(kept: Kept, lanes: list[str], task: str) -> rich.table.Table:
 
 
 def rare_label(accepted: np.ndarray) -> str:
-    """A sentence about the label that few of the episodes have, if there is one."""
+    """A note if one of the two labels is rare; otherwise empty."""
     accepts, refuses = accepted.mean(), (~accepted).mean()
     if accepts < _FEW:
         return (
@@ -260,7 +260,7 @@ def rare_label(accepted: np.ndarray) -> str:
 
 
 def _fill(built: build_lib.Built, file: h5py.File, view: progress.Progress, count: int) -> Kept:
-    """Trains, plays and writes."""
+    """Trains, records and writes."""
     program, lanes = built.program, len(built.lanes)
     limit = built.config.constraint.cost_limit
     blocks, size = plan(built.config, lanes, count)
@@ -284,7 +284,7 @@ def _fill(built: build_lib.Built, file: h5py.File, view: progress.Progress, coun
         if not missing:
             continue
         played = jax.device_get(compiled(program.settings, state, np.int32(number), np.float32(block.noise)))
-        # Lanes in turn, and each block begins with another, so that all have their share of what comes first.
+        # Alternates between lanes; each block starts with another lane, so that none is preferred.
         sound = np.roll(np.flatnonzero(played.sound.T), -number)
         found = sound[choose(played.total_cost.T.ravel()[sound], kept.total_cost, limit=limit, count=missing)]
         episode, lane = np.divmod(found, lanes)
@@ -303,14 +303,14 @@ def _fill(built: build_lib.Built, file: h5py.File, view: progress.Progress, coun
 
 @contextlib.contextmanager
 def _new_file(path: pathlib.Path, attributes: dict[str, str]) -> Iterator[h5py.File]:
-    """A file that appears when it is complete."""
+    """A file that gets its name when it is complete."""
     with files.beside(path) as temporary, h5py.File(temporary, "w") as file:
         file.attrs.update(attributes)
         yield file
 
 
 def _append(file: h5py.File, steps: dict[str, np.ndarray]) -> None:
-    """Writes an episode, [T, ...] by name, behind those that are there."""
+    """Appends an episode, [T, ...] by name."""
     for name, values in steps.items():
         if name not in file:
             shape = values.shape[1:]

@@ -1,7 +1,7 @@
-"""Reads estimators that PyTorch saved (`torch.save` of a state dict), without PyTorch and without trusting the file.
+"""Reads estimators saved by PyTorch (`torch.save` of a state dict), without PyTorch and without trusting the file.
 
-Such a file is a zip archive: `data.pkl`, a pickle that describes the tensors, and the raw numbers of each storage.
-Sizes are compared with each other and with bounds before numbers are read.
+Such a file is a zip archive: `data.pkl`, a pickle that describes the tensors, and the raw data of each storage. Sizes
+are checked against each other and against bounds before data is read.
 """
 
 import dataclasses
@@ -17,18 +17,18 @@ from traces_jax.estimator import gru, network
 from traces_jax.host.data import archives, torch_pickle
 
 _BYTE_ORDERS = {b"little": "<", b"big": ">"}
-# Far more than any estimator has; no file takes more memory than these say, however small it is.
+# Far more than any estimator has. They bound the memory that reading a file can take.
 _DESCRIPTION_BYTES = 1 << 20
 _MOST_NUMBERS = 1 << 25
 _STORAGE_BYTES = 8 * _MOST_NUMBERS
 
 
 class TorchFileError(ValueError):
-    """One sentence that says what is wrong with the file."""
+    """What is wrong with the file, in one sentence."""
 
 
 def state_dict(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """All tensors of a state dict by their names; they may share memory and cannot be written to."""
+    """All tensors of a state dict by name. They may share memory and are read-only."""
     try:
         with archives.opened(path) as archive:
             return _read(archive)
@@ -58,7 +58,7 @@ def from_state_dict(tensors: Mapping[str, np.ndarray], *, source: str) -> networ
     while f"{name}.weight" in rest.tensors or not decoder:
         outputs = rest.find(f"{name}.weight", rank=2).shape[0]
         decoder.append(rest.take_dense(name, inputs, outputs))
-        # Odd numbers are activations, which have no parameters.
+        # Odd indices are activations, which have no parameters.
         inputs, name = outputs, f"decoder.{2 * len(decoder)}"
     result = network.Estimator(
         layers=tuple(layers),
@@ -75,7 +75,7 @@ def from_state_dict(tensors: Mapping[str, np.ndarray], *, source: str) -> networ
 
 @dataclasses.dataclass(frozen=True)
 class _Rest:
-    """The tensors of a state dict that have not found their place yet."""
+    """The tensors of a state dict that are not used yet."""
 
     source: str
     tensors: dict[str, np.ndarray]
@@ -89,7 +89,7 @@ class _Rest:
         return tensor
 
     def take(self, name: str, *shape: int) -> jax.Array:
-        """float32; a matrix comes as [outputs, inputs] and goes as [inputs, outputs]."""
+        """A float32 tensor; matrices are transposed from [outputs, inputs] to [inputs, outputs]."""
         tensor = self.find(name, rank=len(shape))
         if tensor.shape != shape:
             raise TorchFileError(f"{self.source}: {name} has shape {list(tensor.shape)}; it must be {list(shape)}.")
@@ -126,7 +126,7 @@ def _read(archive: archives.Archive) -> dict[str, np.ndarray]:
     for name, tensor in contents.items():
         if not isinstance(tensor, torch_pickle.Tensor):
             raise archives.ArchiveError(f"is not a state dict: entry {archives.short(name)} is not a tensor")
-    # Of a storage that several tensors share, each has its own entries in the end.
+    # Tensors that share a storage are counted separately, because each becomes its own array.
     total = sum(math.prod(tensor.shape) for tensor in contents.values())
     if total > _MOST_NUMBERS:
         raise archives.ArchiveError(f"describes {total} numbers; at most {_MOST_NUMBERS} are read")
@@ -137,7 +137,7 @@ def _read(archive: archives.Archive) -> dict[str, np.ndarray]:
 def _storages(
     archive: archives.Archive, folder: str, wanted: set[torch_pickle.Storage]
 ) -> dict[torch_pickle.Storage, np.ndarray]:
-    """The numbers of all storages, each read once, in the machine's byte order."""
+    """The data of all storages, each read once, in native byte order."""
     places = {storage: f"{folder}data/{storage.key}" for storage in wanted}
     for storage, place in places.items():
         if place not in archive.members:
@@ -157,7 +157,7 @@ def _storages(
 
 
 def _byte_order(archive: archives.Archive, name: str) -> str:
-    """NumPy's sign for it. Files of older versions do not say, and are little."""
+    """NumPy's character for the byte order. Files of older versions do not declare it and are little-endian."""
     if name not in archive.members:
         return "<"
     archive.check_total([name], max(map(len, _BYTE_ORDERS)))
@@ -168,9 +168,9 @@ def _byte_order(archive: archives.Archive, name: str) -> str:
 
 
 def _view(name: str, storage: np.ndarray, tensor: torch_pickle.Tensor) -> np.ndarray:
-    """The tensor's entries, where they are: several tensors may look at one storage."""
+    """The tensor's entries, as a view: several tensors may share one storage."""
     last = tensor.offset + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
-    # A tensor may have entries in common with others but, as a weight, not with itself.
+    # A tensor may overlap with others but, as a weight, not with itself.
     entries = math.prod(tensor.shape)
     if entries > storage.size or (entries and last >= storage.size):
         place = f"{archives.short(name)} of shape {list(tensor.shape)}"

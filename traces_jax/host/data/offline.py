@@ -1,11 +1,11 @@
-"""Recorded episodes in DSRL's layout, as labelled trajectories; what learns from them is no business of this file.
+"""Reads recorded episodes in DSRL's layout as labelled trajectories.
 
 An HDF5 file with flat arrays over the steps of all episodes, one episode after the other:
 
   observations [N, O], actions [N, A], costs [N], terminals [N], timeouts [N]
 
-An episode ends where terminals or timeouts is true. Other arrays are not read. The file is read in pieces: in memory
-stay the episodes' places and labels, and the trajectories that were asked for last.
+An episode ends where terminals or timeouts is true. Other arrays are not read. The file is read in pieces: only the
+episodes' positions and labels stay in memory, and the trajectories that were requested last.
 """
 
 import contextlib
@@ -29,17 +29,17 @@ from traces_jax.host.data import archives, arrays
 from traces_jax.tasks import Task
 
 _NEEDED = ("observations", "actions", "costs", "terminals", "timeouts")
-# Steps that are read at a time; an episode that begins among them is read to its end.
+# Steps read at a time; an episode that starts among them is read to its end.
 _PIECE = 1 << 14
-# A chunk is read whole. Larger ones would be of no use to anybody who reads pieces.
+# Maximum bytes of a chunk. A chunk is read as a whole, so larger ones would defeat reading in pieces.
 _CHUNK_BYTES = 1 << 27
-# Ways in which chunks may be changed before they are stored. Others may ask for any memory.
+# Allowed HDF5 filters. Others may need any amount of memory.
 _FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
-# A chunk may have a checksum besides, and packing may make it longer by a little.
+# Extra bytes of a stored chunk: a checksum, and compression may make it slightly longer.
 _MORE = 1 << 18
-# The sum of the squares of all steps must be a number of float32.
+# Upper bound of all values, so that the sum of their squares over all steps fits into float32.
 _LARGEST = 1e12
-# What h5py raises for broken content.
+# Exceptions of h5py for damaged content.
 _BROKEN = (
     OSError,
     RuntimeError,
@@ -57,14 +57,14 @@ Data = Mapping[str, h5py.Dataset]
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """The M whole episodes of an open file.
+    """The M complete episodes of an open file.
 
     Attributes:
       path: of the file.
       data: its arrays by name, open.
-      horizon: most steps of an episode.
-      first, length: [M] where the episodes lie.
-      labels, mask: [M, P] what the labeler says of their prefixes, and which prefixes there are.
+      horizon: maximum steps of an episode.
+      first, length: [M] positions of the episodes.
+      labels, mask: [M, P] labels of their prefixes, and which prefixes exist.
       statistics: of all observations.
     """
 
@@ -84,28 +84,28 @@ class Recording:
 
     @property
     def features(self) -> int:
-        """Numbers of a step: observation and action."""
+        """Features of a step: observation and action."""
         return self.data["observations"].shape[1] + self.data["actions"].shape[1]
 
     @property
     def row_bytes(self) -> int:
-        """Memory of one trajectory."""
+        """Bytes of one trajectory in memory."""
         return 4 * self.horizon * self.features
 
     def rows(self, chosen: np.ndarray) -> Trajectories:
         """The chosen [K] episodes, in that order."""
         inputs = np.zeros((len(chosen), self.horizon, self.features), np.float32)
         split = self.data["observations"].shape[1]
-        # In the order of the file: pieces of it that are packed together are unpacked once.
+        # In file order, so that each compressed chunk is unpacked once.
         for place in np.argsort(chosen):
             first, length = self.first[chosen[place]], self.length[chosen[place]]
             inputs[place, :length, :split] = _read(self.path, self.data, "observations", first, first + length)
             inputs[place, :length, split:] = _read(self.path, self.data, "actions", first, first + length)
-        # Arrays of NumPy's: blocks go to devices in one piece.
+        # NumPy arrays: blocks are moved to devices as a whole.
         return Trajectories(inputs, self.length[chosen], self.labels[chosen], self.mask[chosen])  # type: ignore[arg-type]
 
     def costs(self, chosen: np.ndarray) -> np.ndarray:
-        """Costs [K, T] of the chosen [K] episodes, not a number after their ends."""
+        """Costs [K, T] of the chosen [K] episodes, NaN after their ends."""
         result = np.full((len(chosen), self.horizon), np.nan, np.float32)
         for place in np.argsort(chosen):
             first, length = self.first[chosen[place]], self.length[chosen[place]]
@@ -137,7 +137,7 @@ def opened(
 
 
 def _dataset(path: pathlib.Path, file: h5py.File, name: str) -> h5py.Dataset:
-    """An array that lies in the file itself. Step by step: asked for it by name, h5py follows links to anywhere."""
+    """An array stored in the file itself. Looked up without following links, which could lead to any other file."""
     links, key = file.id.links, name.encode()
     if links.exists(key) and links.get_info(key).type != h5py.h5l.TYPE_HARD:
         raise errors.UserError(f"{path}: {name} is a link to another place; the array itself must be there.")
@@ -165,7 +165,7 @@ def _check_shapes(path: pathlib.Path, data: Data, task: Task) -> None:
 
 
 def _check_stored(path: pathlib.Path, name: str, dataset: h5py.Dataset) -> None:
-    """A file may declare steps that nobody wrote, more than there is time to read: all must be there."""
+    """Refuses a file that declares steps which were never written: there could be too many to read."""
     available = path.stat().st_size
     needed = math.prod(dataset.shape) * dataset.dtype.itemsize
     if dataset.chunks is None:
@@ -182,19 +182,17 @@ def _check_stored(path: pathlib.Path, name: str, dataset: h5py.Dataset) -> None:
 
 
 def _check_packing(path: pathlib.Path, name: str, dataset: h5py.Dataset, size: int) -> bool:
-    """Whether chunks are packed. HDF5 unpacks all that is in one, whatever its size in bytes should be."""
+    """Whether chunks are compressed. Checks their unpacked sizes, because HDF5 unpacks a chunk of any size."""
     properties = dataset.id.get_create_plist()
     filters = [properties.get_filter(index)[0] for index in range(properties.get_nfilters())]
     if not set(filters) <= _FILTERS or len(set(filters)) < len(filters):
-        raise errors.UserError(
-            f"{path}: {name} is packed in a way that is not known here; gzip or none would be right."
-        )
+        raise errors.UserError(f"{path}: {name} has an unknown compression; gzip or none would be right.")
     if h5py.h5z.FILTER_DEFLATE not in filters:
         return False
     large: list[h5py.h5d.StoreInfo] = []
     dataset.id.chunk_iter(lambda info: large.append(info) if archives.DENSEST * info.size > _CHUNK_BYTES else None)
     for info in large:
-        # What does not get smaller is not packed; such a chunk is read as it is.
+        # A chunk that compression would not make smaller is stored uncompressed.
         packed = not info.filter_mask >> filters.index(h5py.h5z.FILTER_DEFLATE) & 1
         whole = info.size <= size + _MORE
         if whole and packed:
@@ -208,7 +206,7 @@ def _check_packing(path: pathlib.Path, name: str, dataset: h5py.Dataset, size: i
 def _episodes(
     path: pathlib.Path, data: Data, task: Task, say: Callable[[str], None]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """First step, length, and whether it ended before its time, of each episode: [M] each."""
+    """First step, length, and whether it terminated early, for each episode: [M] each."""
     steps = data["terminals"].shape[0]
     last: list[np.ndarray] = []
     terminated: list[np.ndarray] = []
@@ -242,10 +240,10 @@ def _scan(
     ends: np.ndarray,
     episodes: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> Recording:
-    """Reads everything once: all numbers are finite, labels, statistics."""
+    """Reads everything once: checks that all numbers are finite, computes labels and statistics."""
     first, length, terminated = episodes
     said: list[np.ndarray] = []
-    # In float64, because sums over a whole file lose digits that float32 does not have.
+    # In float64, because float32 sums over a whole file would lose too many digits.
     count, mean, squares = 0, np.zeros(task.observation_size), np.zeros(task.observation_size)
     for group in np.split(np.arange(len(first)), np.flatnonzero(np.diff(first // _PIECE)) + 1):
         begin, end = first[group[0]], first[group[-1]] + length[group[-1]]
@@ -287,7 +285,7 @@ def _scan(
 
 
 def _read(path: pathlib.Path, data: Data, name: str, begin: int, end: int) -> np.ndarray:
-    """Some steps of an array as float32, none of them too large."""
+    """A range of steps of an array as float32, checked for values that are too large."""
     try:
         values = data[name][begin:end]
     except _BROKEN as error:
@@ -298,4 +296,4 @@ def _read(path: pathlib.Path, data: Data, name: str, begin: int, end: int) -> np
 
 def _damaged(path: pathlib.Path, error: Exception) -> errors.UserError:
     reason = " ".join(str(error).split())[:160]
-    return errors.UserError(f"--data={path} is not a whole HDF5 file ({reason}); give one in DSRL's layout.")
+    return errors.UserError(f"--data={path} is not a complete HDF5 file ({reason}); give one in DSRL's layout.")

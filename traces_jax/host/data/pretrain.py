@@ -1,4 +1,4 @@
-"""Fits an estimator to recorded trajectories, says how well it judges others, and saves it for runs to start from."""
+"""Fits an estimator to recorded trajectories, tests it on others, and saves it as a start for runs."""
 
 import dataclasses
 import itertools
@@ -31,18 +31,18 @@ from traces_jax.host.run import diagnostics, progress
 from traces_jax.sources import Prior
 from traces_jax.tasks import Task
 
-# A block is there twice for a moment: as it was read, and on the devices.
+# A block is briefly in memory twice: as read, and on the devices.
 _COPIES = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Which episodes are for what, in random order.
+    """A random split of the episodes.
 
     Attributes:
-      train: fitted to.
-      choose: decide when fitting ends and which state is kept.
-      test: held out of both, so that what is said of them can be expected of others.
+      train: training set.
+      choose: validation set, which decides when to stop and which weights are kept.
+      test: held-out test set.
     """
 
     train: np.ndarray
@@ -52,7 +52,7 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """The estimator that judged most prefixes right of the trajectories to choose by, and after how many steps."""
+    """The estimator with the best accuracy on prefixes of the validation set, and its number of steps."""
 
     fitted: Trained
     accuracy: float
@@ -60,10 +60,10 @@ class Fit:
 
 
 def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path | None, *, overwrite: bool = False) -> None:
-    """Reads the file, fits an estimator, prints how good it is, writes the folder `out` if there is one.
+    """Reads the file, fits an estimator, prints its test metrics, and writes the folder `out` if given.
 
-    It begins with what estimator.init names, unless that is the folder to be made. overwrite: whether the folder may
-    hold an estimator already.
+    Fitting starts from estimator.init, unless that is `out` itself. overwrite: whether `out` may already contain an
+    estimator.
     """
     if out is not None:
         prior.check_out(out, overwrite=overwrite)
@@ -99,7 +99,7 @@ def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path | None, *, ov
             },
             "steps": fit.steps,
             "seconds": round(seconds, 1),
-            # JSON knows no NaN, which is what there is to say of the precision of one who never accepts.
+            # JSON has no NaN, which is the precision of an estimator that never accepts.
             "held_out": jax.tree.map(lambda value: value if math.isfinite(value) else None, held_out),
             **runtime.describe(),
         }
@@ -109,7 +109,7 @@ def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path | None, *, ov
 
 
 def _start(config: Config, task: Task, out: pathlib.Path | None, source: sources.Labelled, key: jax.Array) -> Prior:
-    """What is fitted. Who trains with the folder that is made here may have named it already."""
+    """The initial estimator. If estimator.init is `out` itself, as for the later training run, it is a new one."""
     if out is not None and pathlib.Path(config.estimator.init).resolve() == out.resolve():
         config = dataclasses.replace(config, estimator=dataclasses.replace(config.estimator, init="none"))
     known = prior.load(config, task, print)
@@ -121,11 +121,11 @@ def _start(config: Config, task: Task, out: pathlib.Path | None, source: sources
 
 
 def _split(config: Config, recording: Recording) -> Split:
-    """Holds out a share, and the same share of the rest to choose by; there must be something to learn from then."""
+    """Splits off the test set, then the same share of the rest for validation. Checks that enough data is left."""
     if recording.count < 3:
         raise errors.UserError(
             f"{recording.path} has too few episodes, {recording.count}; at least 3 are needed, "
-            f"one to fit to, one to choose by and one to hold out."
+            f"one each for training, validation and test."
         )
 
     def cut(count: int) -> int:
@@ -147,7 +147,7 @@ def _split(config: Config, recording: Recording) -> Split:
 
 
 def _mislead(config: Config, recording: Recording, split: Split, key: jax.Array) -> Recording:
-    """The wrong labels that labels.noise asks for. Those held out stay right: they are there to tell."""
+    """Flips labels according to labels.noise. Those of the test set stay correct."""
     wrong = np.array(labels.flip(jnp.asarray(recording.labels), stream(key, 0, Stream.LABEL), config.labels.noise))
     wrong[split.test] = recording.labels[split.test]
     return dataclasses.replace(recording, labels=wrong)
@@ -184,14 +184,14 @@ def _fit(
             accuracy = right(state.result)
             if accuracy > best.accuracy:
                 best = Fit(state.result, accuracy, done)
-            view.show(done, f"loss {loss:.3f}  prefixes right {100 * accuracy:.1f} %")
+            view.show(done, f"loss {loss:.3f}  accuracy {100 * accuracy:.1f} %")
     return best
 
 
 def _blocks(
     config: Config, program: pretrain_lib.Program, recording: Recording, split: Split
 ) -> Iterator[Trajectories]:
-    """Endless blocks of training trajectories on the devices. One that holds all of them is read once."""
+    """Endless blocks of training trajectories on the devices. If one block holds all of them, it is read once."""
     most = max(1, int(config.pretrain.memory * 1e6) // (_COPIES * recording.row_bytes))
     count = -(-len(split.train) // most)
     size = -(-len(split.train) // count)
@@ -218,7 +218,7 @@ def _look(
 def _held_out(
     program: pretrain_lib.Program, recording: Recording, chosen: np.ndarray, estimator: network.Estimator
 ) -> dict[str, dict[str, float]]:
-    """What the estimator makes of trajectories [N] that it knows nothing of: of all prefixes, and of wholes."""
+    """The estimator's metrics on held-out trajectories [N]: on all prefixes, and on full trajectories."""
     log_probability, credit = _look(program, recording, chosen, estimator)
     said, mask, cost = recording.labels[chosen], recording.mask[chosen], recording.costs(chosen)
     wholes = diagnostics.summarize(said[:, -1], cost, np.where(np.isnan(cost), np.nan, credit))
@@ -229,7 +229,7 @@ def _held_out(
 
 
 def _judged(log_probability: np.ndarray, said: np.ndarray) -> dict[str, float]:
-    """log_probability, said: [N]. Verdicts against labels; see `diagnostics.summarize` for what the names mean."""
+    """Metrics of predictions against labels; log_probability, said: [N]. See `diagnostics.summarize` for the names."""
     scores = credit_lib.scores(jnp.asarray(log_probability), jnp.asarray(said), jnp.ones(said.shape))
     probability = np.exp(log_probability)
     return {

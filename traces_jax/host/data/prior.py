@@ -1,9 +1,9 @@
-"""Estimators in files: what `pretrain` leaves behind, and what a run may start from.
+"""Saved estimators: the output of `pretrain`, and all that a run may start from.
 
 A folder of `pretrain`:
 
-  estimator.json  the config it was fitted with, how well it judges trajectories it was not fitted to, versions
-  estimator.npz   weights, the optimiser's moments, statistics of observations
+  estimator.json  the config it was fitted with, test metrics, versions
+  estimator.npz   weights, Adam's moments, statistics of observations
   store.npz       labelled trajectories to start a run's store with
 """
 
@@ -31,7 +31,7 @@ from traces_jax.tasks import Task
 
 DESCRIPTION = "estimator.json"
 _RIGHT = "none, a folder of pretrain or of a run, or a .pt file would be right"
-# What an estimator was fitted with, so that it is of no use where these differ.
+# Fields that must equal those the estimator was fitted with.
 _FITTED_WITH = {
     "estimator": ("hidden", "depth", "decoder", "decoder_reads", "normalize_inputs", "action_clip"),
     "constraint": ("cost_limit",),
@@ -41,7 +41,7 @@ _FITTED_WITH = {
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """An estimator of ours with its config. prior: arrays of NumPy's, which no device has yet."""
+    """An estimator of this package with its config. prior: NumPy arrays, not yet on a device."""
 
     config: Config
     task: Task
@@ -49,13 +49,13 @@ class Saved:
     prior: Prior
 
     def prepare(self, inputs: jax.Array) -> jax.Array:
-        """Raw inputs [..., F] as it reads them."""
+        """The estimator's inputs [..., F] from raw inputs [..., F]."""
         assert self.prior.statistics is not None, "all of ours have them"
         return self.source.prepare(self.config, self.prior.statistics, inputs)
 
 
 def load(config: Config, task: Task, say: Callable[[str], None]) -> Prior | None:
-    """What estimator.init names, checked against the config and its task; None for none."""
+    """The estimator given by estimator.init, checked against the config and its task; None for "none"."""
     name = config.estimator.init
     if name == "none":
         return None
@@ -75,7 +75,7 @@ def load(config: Config, task: Task, say: Callable[[str], None]) -> Prior | None
 
 
 def read(folder: pathlib.Path, seed: int | None, say: Callable[[str], None]) -> Saved:
-    """The estimator in a folder of `pretrain`, or of a run: of the seed given, or its first."""
+    """The estimator in a folder of `pretrain` or in a run folder (of the given seed, or the first)."""
     if not (folder / DESCRIPTION).exists():
         return _from_run(folder, seed, say)
     if seed is not None:
@@ -91,7 +91,7 @@ def read(folder: pathlib.Path, seed: int | None, say: Callable[[str], None]) -> 
 
 
 def save(folder: pathlib.Path, config: Config, prior: Prior, found: Mapping[str, Any]) -> None:
-    """Writes a folder of `pretrain`, whole or not at all. found: more for its description."""
+    """Writes a folder of `pretrain`, atomically. found: further entries of estimator.json."""
     description = {"kind": config.method.source, "task": config.task, **found, "config": config_lib.to_dict(config)}
     fitted = jax.device_get({"fitted": prior.fitted, "statistics": prior.statistics})
     with files.folder_beside(folder) as new:
@@ -101,9 +101,9 @@ def save(folder: pathlib.Path, config: Config, prior: Prior, found: Mapping[str,
 
 
 def check_out(folder: pathlib.Path, *, overwrite: bool) -> None:
-    """Refuses a folder that holds something else, before any work is done for it. An estimator may be overwritten."""
+    """Refuses a folder with other content, before any work is done for it. An estimator may be overwritten."""
     if folder.exists() and not (folder / DESCRIPTION).exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise errors.UserError(f"--out={folder} exists and is no estimator; choose another folder.")
+        raise errors.UserError(f"--out={folder} exists and is not an estimator; choose another folder.")
     if (folder / DESCRIPTION).exists() and not overwrite:
         raise arrays.exists(folder)
     files.check_can_write(folder)
@@ -122,7 +122,7 @@ def _from_run(folder: pathlib.Path, seed: int | None, say: Callable[[str], None]
 
 
 def _oldest_first(store: Ring) -> Trajectories:
-    """The rows of a ring in the order in which they were put in; empty places before them."""
+    """The rows of a ring, oldest first, preceded by the empty slots."""
     order = (np.arange(store.rows.count) + store.written) % store.rows.count
     return jax.tree.map(lambda leaf: leaf[order], store.rows)
 
@@ -135,10 +135,10 @@ def _from_torch(path: pathlib.Path, config: Config, task: Task) -> Prior:
     features, hidden = estimator.layers[0].input_kernel.shape[0], estimator.layers[0].hidden_kernel.shape[0]
     if features != task.observation_size + task.action_size:
         raise errors.UserError(
-            f"estimator.init={path} reads {features} numbers of a step; {config.task} has {task.observation_size} of "
+            f"estimator.init={path} reads {features} features of a step; {config.task} has {task.observation_size} of "
             f"observation and {task.action_size} of action."
         )
-    # Such files hold estimators as published.
+    # Such files contain estimators as published.
     right = {
         "hidden": hidden,
         "depth": len(estimator.layers),
@@ -157,7 +157,7 @@ def _from_torch(path: pathlib.Path, config: Config, task: Task) -> Prior:
 def _check(path: pathlib.Path, saved: Saved, config: Config, task: Task, say: Callable[[str], None]) -> None:
     sizes = [(one.observation_size, one.action_size, one.horizon) for one in (saved.task, task)]
     if sizes[0] != sizes[1]:
-        theirs, ours = (f"{o} numbers of observation, {a} of action, {t} steps" for o, a, t in sizes)
+        theirs, ours = (f"{o} features of observation, {a} of action, {t} steps" for o, a, t in sizes)
         raise errors.UserError(
             f"estimator.init={path} is for {saved.config.task} ({theirs}); {config.task} has others ({ours})."
         )
@@ -177,7 +177,7 @@ def _check(path: pathlib.Path, saved: Saved, config: Config, task: Task, say: Ca
 
 
 def _text(value: Any) -> str:
-    """A value as one would give it on the command line."""
+    """A value as it is written on the command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -190,13 +190,13 @@ def _described(folder: pathlib.Path) -> Config:
 
 
 def _named(tree: Any) -> dict[str, np.ndarray]:
-    """The leaves by their paths, such as fitted.params.layers.0.input_kernel."""
+    """The leaves by path, such as fitted.params.layers.0.input_kernel."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in leaves}
 
 
 def _unnamed(path: pathlib.Path, like: Any) -> Any:
-    """The tree whose leaves `_named` wrote. like: its shapes and types."""
+    """The tree whose leaves `_named` wrote. like: its shapes and dtypes."""
     given = _read(path)
     leaves, structure = jax.tree_util.tree_flatten_with_path(like)
     found = []

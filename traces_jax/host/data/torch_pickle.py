@@ -1,9 +1,9 @@
-"""The pickle in a file of PyTorch that describes tensors, read without running it.
+"""Reads the pickle of a PyTorch file, which describes tensors, without executing it.
 
-A pickle is a program: it may name any function of any library and have it called. Python's reader of pickles runs it;
-here it is read by a reader that knows the few instructions with which PyTorch describes a state dict. Tensors become
-notes, few names have a meaning, keys are text, and all other things are refused where they are met. No instruction
-costs more than its length, so that what a description may cost is bounded by its size.
+A pickle is a program that can call any function of any library, and Python's unpickler executes it. This reader
+supports only the few instructions that PyTorch uses for a state dict. Tensors become descriptions, only a few names are
+known, keys must be text, and anything else is refused. The cost of each instruction is bounded by its length, so the
+total cost is bounded by the size of the pickle.
 """
 
 import math
@@ -28,14 +28,14 @@ _NAMES = (
     "torch._utils._rebuild_tensor_v2",
     *(f"torch.{name}" for name in _DTYPES),
 )
-# More dimensions than any weight has, and a size that no storage reaches.
+# More dimensions than any weight has, and more entries than any storage.
 _MOST_DIMENSIONS, _MOST_ENTRIES = 8, 1 << 48
 
 Kind = TypeVar("Kind")
 
 
 class PickleError(Exception):
-    """What is wrong with a pickle, to follow the name of its file in a sentence."""
+    """What is wrong with a pickle, phrased to follow the name of its file in a sentence."""
 
 
 class Storage(NamedTuple):
@@ -56,34 +56,34 @@ class Tensor(NamedTuple):
 
 
 class _Name(NamedTuple):
-    """What stands for a function or a class."""
+    """A reference to a function or a class."""
 
     full: str
 
 
 def load(content: bytes) -> object:
-    """What a pickle describes, of text, numbers, tuples, lists, dictionaries and tensors."""
+    """The content of a pickle: text, numbers, tuples, lists, dictionaries and tensors."""
     machine = _Machine()
     try:
         for instruction, argument, _ in pickletools.genops(content):
             if instruction.name == "STOP":
                 return machine.stack.pop()
             machine.run(instruction.name, argument)
-    # No such instruction or a cut one, and what is not there: on the stack, among the remembered.
+    # Unknown or truncated instructions, and missing entries of the stack or the memo.
     except (ValueError, LookupError, AttributeError, OverflowError) as error:
         raise PickleError(f"is damaged: {type(error).__name__} in its description") from None
     raise PickleError("is damaged: its description has no end")
 
 
 def show(value: object) -> str:
-    """A value in a sentence: text and small numbers as they are, of other things their type."""
+    """A value for an error message: text and small numbers as they are, otherwise the type."""
     if isinstance(value, str):
         return archives.short(value)
     return str(value) if isinstance(value, int) and abs(value) < 1 << 64 else f"a {type(value).__name__}"
 
 
 class _Machine:
-    """The stack, and the things that were numbered to be used again."""
+    """The pickle machine: stack and memo."""
 
     def __init__(self) -> None:
         self.stack: list = []
@@ -91,7 +91,7 @@ class _Machine:
         self._memo: dict[int, object] = {}
 
     def run(self, name: str, argument) -> None:
-        """One instruction."""
+        """Executes one instruction."""
         stack = self.stack
         match name:
             case "PROTO" | "FRAME":
@@ -131,14 +131,14 @@ class _Machine:
                 function, arguments = self._last(2)
                 stack.append(_call(function, arguments))
             case "BUILD":
-                # Attributes that PyTorch hangs on the dictionary: of no use here.
+                # Attributes that PyTorch sets on the dictionary; not needed.
                 stack.pop()
                 _expect(stack[-1], dict)
             case _:
                 raise PickleError(f"is refused: it has an instruction {name}")
 
     def _last(self, count: int) -> list:
-        """Takes the last things off the stack."""
+        """Pops the last `count` entries off the stack."""
         if len(self.stack) < count:
             raise IndexError
         values = self.stack[-count:]
@@ -146,7 +146,7 @@ class _Machine:
         return values
 
     def _since_mark(self) -> list:
-        """Takes off the stack what came since the last mark."""
+        """Pops all entries since the last mark."""
         mark = self._marks.pop()
         values = self.stack[mark:]
         del self.stack[mark:]
@@ -160,7 +160,7 @@ def _expect(value: object, kind: type[Kind]) -> Kind:
 
 
 def _put(target: dict, values: list) -> None:
-    """values: a key, its value, the next key. Text alone: any other key may be large, or made to be slow to look up."""
+    """values: alternating keys and values. Keys must be text: others may be large, or slow to hash on purpose."""
     for key, value in zip(values[::2], values[1::2], strict=True):
         if not isinstance(key, str):
             raise PickleError(f"is not a state dict: it has an entry named {show(key)}, not by text")
@@ -174,7 +174,7 @@ def _name(full: str) -> _Name:
 
 
 def _storage(identity: object) -> Storage:
-    """What a reference to something outside the pickle means."""
+    """The storage that a persistent id refers to."""
     match identity:
         case ("storage", _Name(full=full), str() as key, str(), int() as size):
             dtype = _DTYPES.get(full.removeprefix("torch."))
@@ -192,7 +192,7 @@ def _call(function: object, arguments: object) -> object:
             len(rest) < 2
         ):
             return _tensor(storage, offset, shape, strides)
-    raise PickleError("is refused: it calls what describes no tensor")
+    raise PickleError("is refused: it calls something that does not describe a tensor")
 
 
 def _tensor(storage: object, offset: object, shape: object, strides: object) -> Tensor:
@@ -210,5 +210,5 @@ def _is_size(number: object) -> TypeGuard[int]:
 def _are_sizes(numbers: object) -> TypeGuard[tuple[int, ...]]:
     if not isinstance(numbers, tuple) or len(numbers) > _MOST_DIMENSIONS or not all(map(_is_size, numbers)):
         return False
-    # NumPy counts so, even for shapes without entries.
+    # NumPy computes sizes this way, even for shapes with zero entries.
     return math.prod(number or 1 for number in numbers) < _MOST_ENTRIES

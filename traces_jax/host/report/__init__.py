@@ -1,1 +1,1 @@
-"""Tables and pictures from run folders: read -> groups -> tables, pictures -> page."""
+"""Tables and plots from run folders: read -> groups -> tables, pictures -> page."""

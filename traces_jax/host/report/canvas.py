@@ -1,4 +1,4 @@
-"""How pictures look and how one is drawn, as SVG and PNG. Matplotlib is loaded when one is drawn."""
+"""Style and drawing of plots, as SVG and PNG. Matplotlib is imported only when a plot is drawn."""
 
 import contextlib
 import dataclasses
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# A page replaces these two to suit its own colours, see `inline`.
+# An HTML page replaces these two with its own colors, see `inline`.
 INK, PAPER = "#1f2328", "#ffffff"
-# In the middle between light and dark, so that they are seen on both.
+# Medium brightness, so that they are visible on light and dark.
 COLORS = ("#2f81f7", "#e8710a", "#1f9d6b", "#a06cd5", "#e5484d", "#0f9fb5", "#d6409f", "#a3812a")
 LINES = ("-", "--", ":", "-.")
-# Inches. Margins are given, not found: to try layouts would take longer than to draw.
+# Inches. Margins are fixed: computing the layout would take longer than drawing.
 WIDTH, HEIGHT = 4.8, 2.9
 LEFT, RIGHT, TOP, BOTTOM = 0.62, 0.12, 0.3, 0.46
 _LEGEND_LINE = 0.17
-# About as many letters of small text as a picture is wide.
+# Approximate width of a plot in letters of small text.
 _LETTERS = 66
 _STYLE: dict[Any, Any] = {
     "font.size": 9.0,
@@ -42,16 +42,16 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 8.0,
     "lines.linewidth": 1.4,
-    # Letters stay letters: smaller files, and a reader can search them.
+    # Text stays text: smaller files, and it can be searched.
     "svg.fonttype": "none",
-    # A folder's name may hold a dollar sign.
+    # A folder's name may contain a dollar sign.
     "text.parse_math": False,
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A drawn picture. name: of its files, without ending. caption: what to see, if it needs to be said."""
+    """A drawn plot. name: of its files, without suffix. caption: explanation, if needed."""
 
     name: str
     title: str
@@ -62,14 +62,14 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A picture to be drawn; making one costs nothing, so that progress can be shown.
+    """A plot to be drawn. Plans are cheap, so that the total is known for the progress bar.
 
     Attributes:
-      draw: what draws it, given the figure and so many axes under one another.
-      axes: how many.
-      height: inches of them all.
-      legend: lines of text below them.
-      right: inches to the right of them.
+      draw: function that draws it, given the figure and its axes, one below the other.
+      axes: number of axes.
+      height: inches of all axes.
+      legend: lines of text below the axes.
+      right: inches to the right of the axes.
     """
 
     name: str
@@ -84,14 +84,14 @@ class Plan:
 
 @contextlib.contextmanager
 def style() -> Iterator[None]:
-    """Our settings of matplotlib, whatever the user's are, and the user's again afterwards."""
+    """Applies our matplotlib settings, and restores the user's afterwards."""
     import matplotlib
 
     ours: dict[Any, Any] = {**matplotlib.rcParamsDefault, **_STYLE}
-    # Whoever has chosen a canvas keeps it.
+    # Keep the backend if the user has chosen one.
     ours = {name: value for name, value in ours.items() if not name.startswith("backend")}
     with matplotlib.rc_context(ours), warnings.catch_warnings():
-        # Of letters that matplotlib's own font has not; they are right in the SVG.
+        # About letters missing in matplotlib's font; they are correct in the SVG.
         warnings.filterwarnings("ignore", message="Glyph")
         yield
 
@@ -111,7 +111,7 @@ def draw(plan: Plan) -> Picture:
     }
     plan.draw(figure, list(figure.subplots(plan.axes, squeeze=False, gridspec_kw=edges)[:, 0]))
     svg, png = io.StringIO(), io.BytesIO()
-    # Names inside the file begin with the salt: the same file for the same runs, and no two pictures share names.
+    # A fixed salt for ids makes the files reproducible, and ids of different plots distinct.
     with matplotlib.rc_context({"svg.hashsalt": plan.name}):
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     figure.savefig(png, format="png", dpi=150, metadata={"Software": None})
@@ -119,18 +119,18 @@ def draw(plan: Plan) -> Picture:
 
 
 def inline(picture: Picture) -> str:
-    """The SVG as a part of a page, in the page's colours."""
+    """The SVG for embedding in a page, in the page's colors."""
     text = picture.svg[picture.svg.index("<svg") :]
     text = text.replace(PAPER, "none").replace(INK, "currentColor")
-    # Names of groups repeat from picture to picture, and nothing refers to them.
+    # Ids of groups repeat between plots, and nothing refers to them.
     return re.sub(r'<g id="[^"]*"', "<g", text)
 
 
 def cut(text: str) -> str:
-    """Text that is not wider than a picture."""
+    """Text cut to the width of a plot."""
     return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
 
 
 def slug(text: str) -> str:
-    """Text that can be part of a file's name."""
+    """Text that can be part of a file name."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

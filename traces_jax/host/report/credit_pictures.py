@@ -1,4 +1,4 @@
-"""Pictures of what an estimator makes of episodes: calibration, and where credit goes."""
+"""Plots of an estimator on evaluated episodes: calibration, and where credit goes."""
 
 from typing import TYPE_CHECKING
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
 
 def plan(group: Group, diagnosis: Diagnosis, stem: str) -> list[Plan]:
-    """The pictures of one group. stem: how the names of their files begin."""
+    """The plots of one group. stem: prefix of their file names."""
     title = f"{groups.short(group.task)}, {group.name}"
     plans = [
         Plan(
             f"{stem}-probability",
             f"{group.name}: estimated probability against true cost",
-            "Boxes: quartiles of the estimated probability of being acceptable; diamonds: means. It should fall at the "
+            "Boxes: quartiles of the estimated probability of being acceptable; diamonds: means. It should drop at the "
             "dashed line, the hidden threshold.",
             lambda figure, rows: _draw_boxes(rows[0], diagnosis, title),
         ),
         Plan(
             f"{stem}-reliability",
             f"{group.name}: reliability",
-            "Share of episodes that the labeler accepts among those to which the estimator gives about the same "
-            "probability; on the diagonal it is right. Larger points stand for more episodes.",
+            "Acceptance rate of the labeler among episodes with about the same estimated probability; on the diagonal "
+            "the estimator is calibrated. Larger points: more episodes.",
             lambda figure, rows: _draw_reliability(rows[0], diagnosis, title),
         ),
         Plan(
             f"{stem}-examples",
             f"{group.name}: credit of single episodes",
             "Credit of each step, and the true cost so far. The dotted line is where it crosses the hidden threshold: "
-            "credit should be near it.",
+            "credit should concentrate near it.",
             lambda figure, rows: _draw_examples(figure, rows, diagnosis, title),
             axes=len(diagnosis.examples),
             height=TOP + BOTTOM + 1.2 * len(diagnosis.examples),
@@ -50,8 +50,8 @@ def plan(group: Group, diagnosis: Diagnosis, stem: str) -> list[Plan]:
             Plan(
                 f"{stem}-where-none",
                 f"{group.name}: credit where there is no cost",
-                "Of each episode, mean credit of steps without true cost over mean credit of all. Below 1, credit goes "
-                "to steps that cost.",
+                "For each episode, mean credit of steps without true cost divided by mean credit of all steps. Below "
+                "1, credit goes to steps with cost.",
                 lambda figure, rows: _draw_where_none(rows[0], diagnosis, title),
             )
         )
@@ -61,8 +61,8 @@ def plan(group: Group, diagnosis: Diagnosis, stem: str) -> list[Plan]:
                 f"{stem}-crossing",
                 f"{group.name}: credit around the crossing",
                 f"Mean credit in windows of {credits.WINDOW} steps around the step at which the hidden threshold is "
-                "crossed, over the episode's mean; mean and standard deviation over episodes. Above 1 around 0, credit "
-                "gathers at the violation.",
+                "crossed, divided by the episode's mean; mean and standard deviation over episodes. Above 1 around 0, "
+                "credit concentrates at the violation.",
                 lambda figure, rows: _draw_windows(rows[0], diagnosis, title),
             )
         )

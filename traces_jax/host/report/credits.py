@@ -1,4 +1,4 @@
-"""What saved credits say of an estimator: pure mathematics on the arrays of diagnostics.npz."""
+"""Metrics of an estimator's credits: pure functions of the arrays in diagnostics.npz."""
 
 import dataclasses
 import math
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 WINDOW = 5
-# Middles of the windows, in steps from the first crossing of the limit.
+# Centers of the windows, in steps from the first crossing of the limit.
 OFFSETS = np.arange(-50, 51, WINDOW)
 
 
@@ -28,15 +28,15 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """What the pictures need of N episodes, K of which cross the limit.
+    """Data for the plots of N episodes, K of which cross the limit.
 
     Attributes:
       total: [N] true cost of the episode.
       probability: [N] estimated probability that it is acceptable.
-      accepted: [N] what the labeler says, 1 or 0.
-      where_none: [N] mean credit of steps without true cost over mean credit of all; NaN where that has no meaning.
-      windows: [K, W] mean credit in windows around the crossing over mean credit of the episode; NaN outside of it.
-      examples: a few episodes to look at.
+      accepted: [N] the label, 1 or 0.
+      where_none: [N] mean credit of steps without true cost / mean credit of all steps; NaN if undefined.
+      windows: [K, W] mean credit in windows around the crossing / mean credit of the episode; NaN outside of it.
+      examples: a few example episodes.
       limit: the hidden threshold.
     """
 
@@ -64,7 +64,7 @@ def diagnose(cost: np.ndarray, credit: np.ndarray, accepted: np.ndarray, limit: 
 
 
 def pool(parts: Sequence[Diagnosis]) -> Diagnosis:
-    """All episodes of several seeds; the examples are the first seed's."""
+    """All episodes of several seeds; the examples are from the first seed."""
     joined = {
         name: np.concatenate([getattr(part, name) for part in parts])
         for name in ("total", "probability", "accepted", "where_none", "windows")
@@ -84,11 +84,11 @@ def ratio_where_none(cost: np.ndarray, credit: np.ndarray) -> np.ndarray:
 
 
 def window_ratios(cost: np.ndarray, credit: np.ndarray, limit: float) -> np.ndarray:
-    """cost, credit: [N, T]. For each of the K episodes that cross: mean credit near it over the mean, [K, W]."""
+    """cost, credit: [N, T]. For each of the K episodes that cross: mean credit near the crossing / mean, [K, W]."""
     crossing = first_crossing(cost, limit)
     rows = np.flatnonzero(crossing >= 0)
     steps = crossing[rows, None, None] + OFFSETS[:, None] + np.arange(WINDOW) - WINDOW // 2
-    # Windows that hang over an end of the episode would be means of fewer steps.
+    # Windows that extend past an end of the episode would be means of fewer steps.
     inside = ((steps >= 0) & (steps < credit.shape[1])).all(axis=2)
     near = credit[rows[:, None, None], np.clip(steps, 0, credit.shape[1] - 1)].mean(axis=2)
     mean = _mean_where(credit[rows], np.isfinite(credit[rows]))
@@ -96,7 +96,7 @@ def window_ratios(cost: np.ndarray, credit: np.ndarray, limit: float) -> np.ndar
 
 
 def chosen(total: np.ndarray, accepted: np.ndarray) -> list[int]:
-    """Up to three episodes: the costliest accepted one, the cheapest that is not, and the middle one of those.
+    """Up to three episodes: the accepted one of highest cost, the rejected ones of lowest and of median cost.
 
     total, accepted: [N].
     """
@@ -114,11 +114,11 @@ def _example(cost: np.ndarray, credit: np.ndarray, limit: float) -> Example:
 
 @dataclasses.dataclass(frozen=True)
 class Reliability:
-    """Episodes sorted by estimated probability into B bins that hold any.
+    """Episodes binned by estimated probability; B non-empty bins.
 
     Attributes:
       predicted: [B] mean estimated probability.
-      accepted: [B] share that the labeler accepts.
+      accepted: [B] acceptance rate of the labeler.
       count: [B] episodes.
       error: expected calibration error, the mean distance between both.
     """
@@ -141,13 +141,13 @@ def reliability(probability: np.ndarray, accepted: np.ndarray, bins: int = 10) -
 
 
 def cost_bins(total: np.ndarray, limit: float, bins: int = 14) -> np.ndarray:
-    """total: [N]. Edges of about `bins` bins of equal width that hold all totals; the limit is one of the edges.
+    """total: [N]. Edges of about `bins` bins of equal width that cover all totals; the limit is one of the edges.
 
     Bins are open below and closed above, as a total at the limit is acceptable.
     """
     low, high = min(float(total.min()), limit), max(float(total.max()), limit)
     width = max((high - low) / bins, 1.0)
-    # One more than would do: a total on the lowest edge, or rounded past the highest, would be in no bin.
+    # One more than necessary: otherwise a total on the lowest edge, or rounded past the highest, would be in no bin.
     below, above = (math.floor(distance / width) + 1 for distance in (limit - low, high - limit))
     return limit + width * np.arange(-below, above + 1)
 

@@ -1,4 +1,4 @@
-"""Which lanes are compared with which: those of a task, a method and a setting are seeds of the same thing."""
+"""Groups lanes for comparison: lanes with the same task, method and setting are seeds of one group."""
 
 import dataclasses
 import json
@@ -11,20 +11,20 @@ from traces_jax.host.report import credits, published
 from traces_jax.host.report.read import Lane
 
 METHODS = {"traces": "TraCeS", "oracle": "PPO-Lagrangian"}
-# Fields that say how a run is watched, or how what estimator.init names came to be; lanes that differ in them alone
-# are pooled.
+# Fields that do not affect training (logging, or how estimator.init was created). Lanes that differ only in these are
+# pooled.
 _NO_SETTING = r"(task|seed|seeds|sweep|method\.source|(run|collect|pretrain)\..*)"
 # Fields that a method does not read.
 _UNUSED = {
     "oracle": r"(estimator|labels|query|refit|constraint\.(form|d)|method)\b.*",
 }
-# Settings that differ in more fields than that are named after their folder.
+# Settings that differ in more fields than this are named after their folder.
 _MOST_FIELDS = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Seeds of one task, method and setting. setting: what sets it apart from others of its task and method."""
+    """Seeds of one task, method and setting. setting: how it differs from others of its task and method."""
 
     task: str
     source: str
@@ -47,7 +47,7 @@ class Group:
 
     @property
     def limit(self) -> float:
-        """The hidden threshold; a setting has one."""
+        """The hidden threshold; the same for all lanes of a setting."""
         return self.lanes[0].limit
 
     def scores(self, name: str) -> np.ndarray:
@@ -71,18 +71,18 @@ class Group:
         return steps, values
 
     def diagnosis(self) -> credits.Diagnosis | None:
-        """Of all seeds whose credits were saved."""
+        """Diagnosis of all seeds whose credits were saved."""
         parts = [lane.diagnosis for lane in self.lanes if lane.diagnosis]
         return credits.pool(parts) if parts else None
 
 
 def short(task: str) -> str:
-    """A task as the paper calls it: HalfCheetah for SafetyHalfCheetahVelocity-v1."""
+    """A task's name in the paper: HalfCheetah for SafetyHalfCheetahVelocity-v1."""
     return re.sub(r"^Safety(\w+?)(Velocity)?-v\d+$", r"\1", task)
 
 
 def make(lanes: Sequence[Lane]) -> tuple[list[Group], list[tuple[str, str]]]:
-    """Groups in the order of the paper's tasks, TraCeS first; and notes (folder, text) on seeds that came twice."""
+    """Groups in the order of the paper's tasks, TraCeS first; and notes (folder, text) on duplicate seeds."""
     methods = list(METHODS)
     place = lambda lane: (  # noqa: E731
         index(published.TASKS, lane.task),
@@ -109,12 +109,12 @@ def make(lanes: Sequence[Lane]) -> tuple[list[Group], list[tuple[str, str]]]:
 
 
 def index(known: Sequence[str], name: str) -> int:
-    """The unknown come last."""
+    """Position of a name for sorting; unknown names come last."""
     return known.index(name) if name in known else len(known)
 
 
 def _setting(lane: Lane) -> dict[str, object]:
-    """The fields of a lane that matter for what it learns."""
+    """The fields of a lane that affect training."""
     unused = _UNUSED.get(lane.source, "")
     return {
         path: value
@@ -143,7 +143,7 @@ def _text(value: object) -> str:
 
 
 def _each_seed_once(lanes: Sequence[Lane]) -> tuple[list[Lane], list[tuple[str, str]]]:
-    """A seed that came twice is the same run again, so it counts once: with an evaluation if any of them has one."""
+    """Removes duplicate seeds, which are copies of the same run. Keeps one with an evaluation, if any has one."""
     kept: dict[int, Lane] = {}
     notes = []
     for lane in lanes:

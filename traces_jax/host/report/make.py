@@ -21,13 +21,13 @@ _FILES = ("index.html", "results.md", "results.tex", "results.csv", "improvement
 _PREAMBLE = "% Needs \\usepackage{booktabs}.\n"
 _MIDDLE = "Mean of the middle half of the seeds, with the 95 % interval of a bootstrap over seeds."
 _IMPROVEMENT = (
-    "How often a seed of the one does better than a seed of the other, ties counting half, with the 95 % interval of a "
-    "bootstrap over seeds."
+    "Probability that a seed of the first does better than a seed of the second, ties counting half, with the 95 % "
+    "bootstrap interval over seeds."
 )
 
 
 def make(folders: Sequence[pathlib.Path], out: pathlib.Path) -> None:
-    """Reads all runs, draws all pictures, writes the report; nothing is written if no run can be read."""
+    """Reads all runs, draws all plots, writes the report. Nothing is written if no run can be read."""
     check_out(out)
     console = rich.console.Console()
     runs, wanted = _runs(folders)
@@ -52,7 +52,7 @@ def _contents(
     summary: str,
     notes: Sequence[str],
 ) -> dict[str, str | bytes]:
-    """The files of a report: name -> what is in it. wanted: pairs that are compared; every pair if there are none."""
+    """The files of a report: name -> content. wanted: pairs that are compared; every pair if there are none."""
     evaluated = tables.evaluated(tasks)
     results = tables.results(evaluated)
     middles, improvements = tables.middles(evaluated), tables.improvements(evaluated, wanted)
@@ -87,7 +87,7 @@ def _write(out: pathlib.Path, contents: Mapping[str, str | bytes]) -> None:
 
 
 def check_out(out: pathlib.Path) -> None:
-    """Refuses a folder that holds anything but an older report, which would be lost."""
+    """Refuses a folder with anything but an older report, because its content would be lost."""
     files.check_can_write(out)
     if not os.path.lexists(out):
         return
@@ -105,7 +105,7 @@ def check_out(out: pathlib.Path) -> None:
 
 
 def list_notes(notes: Iterable[tuple[str, str]]) -> list[str]:
-    """notes: (folder, text). The folders of which the same is to be said share a line."""
+    """notes: (folder, text). Folders with the same note share a line."""
     folders: dict[str, list[str]] = {}
     for folder, text in notes:
         folders.setdefault(text, []).append(folder)
@@ -154,7 +154,7 @@ def _draw(tasks: Sequence[Sequence[Group]], console: rich.console.Console) -> li
     stems: list[str] = []
     for own in tasks:
         stem = canvas.slug(groups.short(own[0].task))[:60]
-        # Other tasks may have names of the same letters.
+        # Names of different tasks may have the same slug.
         stems.append(stem if stem not in stems else f"{stem}-{len(stems)}")
     plans = [(own, plan) for own, stem in zip(tasks, stems, strict=True) for plan in pictures.plan(own, stem)]
     sections = {own[0].task: page.Section(groups.short(own[0].task), []) for own in tasks}
@@ -165,7 +165,7 @@ def _draw(tasks: Sequence[Sequence[Group]], console: rich.console.Console) -> li
 
 
 def _track(what: str, items: Sequence[Item], console: rich.console.Console) -> Iterable[Item]:
-    """Shows how far the work is: a bar on a terminal, a line elsewhere."""
+    """Shows progress: a bar on a terminal, a line elsewhere."""
     if not console.is_terminal:
         print(f"{what} {len(items)}", flush=True)
     return rich.progress.track(items, what, console=console, transient=True, disable=not console.is_terminal)

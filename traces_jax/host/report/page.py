@@ -1,4 +1,4 @@
-"""The report as one HTML page: no scripts, nothing from outside, light or dark as the reader has it."""
+"""The report as one self-contained HTML page: no scripts, no external resources, light or dark by browser setting."""
 
 import dataclasses
 import html
@@ -41,12 +41,12 @@ li { overflow-wrap: anywhere; }
 """
 _RESULTS = (
     "Mean (standard deviation) over seeds, of evaluation episodes. Bold: the mean cost is within the limit. "
-    f"{tables.BEST}: the largest return of ours within it. The paper's figures stand beside ours of the same method. "
-    "In pictures of training, curves are means over seeds and bands their standard deviation; where some seeds have "
-    "stopped, of those that are left."
+    f"{tables.BEST}: our highest return within it. The paper's numbers are next to ours of the same method. "
+    "In training plots, curves are means over seeds and bands are one standard deviation; where some seeds have "
+    "stopped, over the remaining ones."
 )
 _NO_RESULTS = "No run has been evaluated yet."
-# Should anything from outside ever slip in, it is not loaded.
+# Content security policy: external resources are never loaded.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _HEAD = (
     "<!DOCTYPE html>",
@@ -65,7 +65,7 @@ _HEAD = (
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """The pictures of one task."""
+    """The plots of one task."""
 
     title: str
     pictures: list[Picture]
@@ -79,7 +79,7 @@ def render(
     sections: Sequence[Section],
     notes: Sequence[str],
 ) -> str:
-    """summary: a sentence on what was read. more: tables behind a line to open, with a sentence each."""
+    """summary: a sentence on what was read. more: collapsed tables, with a sentence each."""
     links = [("results", "Results"), *((_anchor(place), section.title) for place, section in enumerate(sections))]
     if notes:
         links.append(("notes", f"Notes ({len(notes)})"))
@@ -113,7 +113,7 @@ def _section(section: Section, anchor: str) -> str:
 
 
 def _scroll(table: Table) -> str:
-    # Wide tables move on their own; the page does not.
+    # Wide tables scroll by themselves; the page does not.
     return f'<div class="scroll" tabindex="0">\n{tables.page(table)}</div>'
 
 

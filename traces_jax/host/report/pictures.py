@@ -1,4 +1,4 @@
-"""Pictures of training: a task's groups beside each other."""
+"""Plots of training: all groups of a task together."""
 
 import collections
 import math
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Points of a curve: more cannot be told apart at this size.
+# Points of a curve; more are not distinguishable at this size.
 _POINTS = 200
 _TITLES = {
     "episode/return": "return",
@@ -24,13 +24,13 @@ _TITLES = {
     "episode/accepted": "share of acceptable episodes",
     "constraint/multiplier": "multiplier",
     "labels/trajectories": "labelled trajectories",
-    "estimate/right": "share the estimator judges rightly",
+    "estimate/right": "accuracy of the estimator",
     "estimate/jensen_gap": "Jensen gap: log E[p] - E[log p]",
 }
 
 
 def plan(own: Sequence[Group], stem: str) -> list[Plan]:
-    """The pictures of one task. stem: how the names of their files begin."""
+    """The plots of one task. stem: prefix of their file names."""
     plans = [plan for name in read.CURVES if (plan := _curve(own, name, stem))]
     plans += [plan for plan in (_uncertainty(own, stem), _stages(own, stem)) if plan]
     count: collections.Counter[str] = collections.Counter()
@@ -38,14 +38,14 @@ def plan(own: Sequence[Group], stem: str) -> list[Plan]:
         count[group.source] += 1
         diagnosis = group.diagnosis()
         if diagnosis:
-            # Names of settings are too long for files.
+            # Names of settings are too long for file names.
             number = f"-{count[group.source]}" if count[group.source] > 1 else ""
             plans += credit_pictures.plan(group, diagnosis, f"{stem}-{slug(group.source)}{number}")
     return plans
 
 
 def thin(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means of neighbours, so that about `_POINTS` are left; NaN counts nowhere. steps: [I], values: [..., I]."""
+    """Averages neighbours to about `_POINTS` points, ignoring NaN. steps: [I], values: [..., I]."""
     size = max(1, len(steps) // _POINTS)
     starts = np.arange(0, len(steps), size)
     counts = np.add.reduceat(np.isfinite(values), starts, axis=-1, dtype=float)
@@ -55,7 +55,7 @@ def thin(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def _curve(own: Sequence[Group], name: str, stem: str) -> Plan | None:
-    """A row of the metrics over training."""
+    """A metric over training."""
     shown = [(place, group) for place, group in enumerate(own) if np.isfinite(group.curve(name)[1]).any()]
     if not shown:
         return None
@@ -91,13 +91,13 @@ def _training_axes(figure: "Figure", axes: "Axes", title: str) -> None:
     axes.set_title(title)
     axes.set_xlabel("environment steps of a seed")
     axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
-    # A power of ten above the axis would push the title out of the picture.
+    # A power of ten above the axis would push the title out of the plot.
     axes.yaxis.set_major_formatter("{x:g}")
     figure.legend(loc="lower left")
 
 
 def _uncertainty(own: Sequence[Group], stem: str) -> Plan | None:
-    """Coefficients of variation of the trajectories that were picked and of all among which they were."""
+    """Coefficients of variation of the selected trajectories and of all candidates."""
     lines = [
         (group, name, what)
         for group in own
@@ -113,7 +113,7 @@ def _uncertainty(own: Sequence[Group], stem: str) -> Plan | None:
             _band(axes, group, name, f"{group.name}: {what}", place)
         _training_axes(figure, axes, f"{groups.short(own[0].task)}: coefficient of variation")
 
-    caption = "How uncertain summed credits are for their size: all new trajectories, and those picked for a label."
+    caption = "Coefficient of variation of summed credits: of all new trajectories, and of those selected for labels."
     return Plan(f"{stem}-uncertainty", "coefficient of variation", caption, draw, legend=len(lines))
 
 

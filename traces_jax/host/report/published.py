@@ -1,4 +1,4 @@
-"""The figures of the TraCeS paper (traces.tex): mean and standard deviation over seeds."""
+"""Results of the TraCeS paper (traces.tex): mean and standard deviation over seeds."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ _TRACES = {
     "SafetyDroneRun-v0": Published((440.0, 3.3), (13.6, 10.5), (3494, 541)),
 }
 
-# Table tab:random_init: no labels before the run, which is how ours start without estimator.init.
+# Table tab:random_init: no labels before the run, as ours without estimator.init.
 _TRACES_FRESH = {
     "SafetyAntVelocity-v1": Published((2655.3, 201.0), (17.7, 2.7)),
     "SafetyHalfCheetahVelocity-v1": Published((1934.5, 439.2), (22.9, 2.7)),
@@ -56,7 +56,7 @@ _ORACLE = {
 
 TASKS = tuple(_TRACES)
 
-# method.source -> heading of a column -> task -> figures.
+# method.source -> column heading -> task -> results.
 PAPER: dict[str, dict[str, dict[str, Published]]] = {
     "traces": {"paper, TraCeS": _TRACES, "paper, TraCeS from a fresh estimator": _TRACES_FRESH},
     "oracle": {"paper, PPO-Lagrangian": _ORACLE},

@@ -1,4 +1,4 @@
-"""Run folders as a report needs them. What is missing or damaged becomes a note; nothing here ends a report."""
+"""Reads run folders for a report. Missing or damaged files become notes; they never abort a report."""
 
 import array
 import collections
@@ -28,9 +28,9 @@ CURVES = (
     "estimate/right",
     "estimate/jensen_gap",
 )
-# Bytes of a file that is read, by how it ends; those of real runs are far smaller.
+# Maximum bytes of a file by suffix; files of real runs are far smaller.
 _LARGEST = {".json": 1 << 20, ".jsonl": 1 << 32, ".npz": 1 << 32}
-# So many names are written out in a note.
+# Maximum number of names in a note.
 _MOST_NAMES = 3
 UNCERTAINTY = {"query/cv_picked": "picked", "query/cv_pool": "all"}
 STAGE = "stage/"
@@ -42,15 +42,15 @@ class Lane:
     """One seed of a run under one setting.
 
     Attributes:
-      run: what the report calls its folder.
+      run: name of its folder in the report.
       source: method.source of its config.
       swept: the part of the lane's name that is not its seed.
-      settings: dotted path -> value, with what the lane sweeps.
+      settings: dotted path -> value, including the lane's swept values.
       limit: the hidden threshold of the summed cost.
       rows: name -> [I], a number for each iteration, NaN where there is none; "iteration" and "steps" always.
-      episodes: name -> [N], raw episodes of the closing evaluation, with 1 or 0 for "accepted"; empty without one.
-      diagnosis: what its saved credits say, if there are any.
-      label: what a study calls its setting; None outside of studies.
+      episodes: name -> [N], raw episodes of the main evaluation, with 1 or 0 for "accepted"; empty without one.
+      diagnosis: of its saved credits, if any.
+      label: name of its setting in a study; None outside of studies.
     """
 
     run: str
@@ -67,9 +67,9 @@ class Lane:
 
 
 def read(folder: pathlib.Path, run: str) -> tuple[list[Lane], list[str]]:
-    """The lanes of a run folder that have anything to show, and what a reader should know of it.
+    """The lanes of a run folder that have data, and notes for the reader.
 
-    run: what the report calls it. Without lanes, the last note says why.
+    run: its name in the report. Without lanes, the last note says why.
     """
     notes: list[str] = []
     try:
@@ -97,12 +97,12 @@ def read(folder: pathlib.Path, run: str) -> tuple[list[Lane], list[str]]:
 
 
 def printable(text: str) -> str:
-    """Text without what is no letter: line ends, codes for terminals, bytes that were no text."""
+    """Text without unprintable characters: line ends, terminal codes, undecodable bytes."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
 def _is_there(path: pathlib.Path) -> bool:
-    """Whether a file can be read. Refuses what is not a file, which might never end, and what is too large."""
+    """Whether a file can be read. Refuses files that are too large, and anything else, such as pipes that never end."""
     try:
         found = path.stat()
     except OSError:
@@ -194,7 +194,7 @@ def _rows(path: pathlib.Path, note: Callable[[str], None]) -> dict[str, dict[str
 
 
 def _columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, np.ndarray]]:
-    """Lane -> name -> [I]. Numbers go into arrays row by row: Python's objects would take many times the memory."""
+    """Lane -> name -> [I]. Appends to typed arrays row by row: Python objects would take many times the memory."""
     found: dict[str, dict[str, array.array]] = {}
     count: collections.Counter[str] = collections.Counter()
     for row in rows:
@@ -213,17 +213,17 @@ def _columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, np.ndarra
 
 
 def _fill(column: array.array, length: int) -> None:
-    """Not a number for the rows that have no value."""
+    """Pads with NaN for rows without a value."""
     column.extend([math.nan] * (length - len(column)))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Evaluation:
-    """The closing evaluation of a run.
+    """The main evaluation of a run.
 
     Attributes:
-      episodes: lane -> name -> [N]: return, cost, length and, but for older files, accepted.
-      iteration: how many iterations were finished, if that is known.
+      episodes: lane -> name -> [N]: return, cost, length and, except in older files, accepted.
+      iteration: number of finished iterations, if known.
       diverged: lane -> the iteration in which it became non-finite, for those that did.
     """
 
@@ -279,7 +279,7 @@ def _saved_iteration(folder: pathlib.Path) -> int:
 
 
 def _diagnostics(path: pathlib.Path, note: Callable[[str], None]) -> tuple[dict[str, credits.Diagnosis], int | None]:
-    """Lane -> what its credits say; and how many iterations were finished, if that is known."""
+    """Lane -> diagnosis of its credits; and the number of finished iterations, if known."""
     try:
         if not _is_there(path):
             return {}, None
@@ -309,7 +309,7 @@ def _diagnostics(path: pathlib.Path, note: Callable[[str], None]) -> tuple[dict[
 
 
 def _arrays(path: pathlib.Path, names: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
-    """All arrays of a file; those of `names` and `optional` hold numbers, and lanes is a list of names."""
+    """All arrays of a file. Checks that `names` and `optional` are numeric, and that lanes is a list of names."""
     try:
         given = arrays.read(path, "run")
     except errors.UserError:
@@ -325,7 +325,7 @@ def _arrays(path: pathlib.Path, names: tuple[str, ...], optional: tuple[str, ...
 
 
 def _planned(tree: Mapping[str, Any]) -> int | None:
-    """Iterations of the whole run, if its config tells."""
+    """Planned iterations of the run, if its config has them."""
     try:
         return tree["steps"] // (tree["environment.count"] * tree["environment.steps"])
     except (KeyError, TypeError, ZeroDivisionError):
@@ -353,7 +353,7 @@ def _check_evaluation(
     tree: Mapping[str, Any],
     note: Callable[[str], None],
 ) -> None:
-    """Says of which state the results are, and of what they are not. diagnosed: finished iterations, if known."""
+    """Notes if results are missing or not of the newest state. diagnosed: finished iterations, if known."""
     episodes = evaluation.episodes
     for lane, iteration in evaluation.diverged.items():
         note(f"{lane} became non-finite in iteration {iteration} and is shown, and counted, as it was before")
@@ -377,9 +377,9 @@ def _check_evaluation(
 
 
 def _check_others(folder: pathlib.Path, note: Callable[[str], None]) -> None:
-    """Evaluations of single seeds, other iterations or fewer episodes are no results of the run.
+    """Notes evaluations of single seeds, other iterations or fewer episodes, which are not results of the run.
 
-    Diagnostics lie beside the evaluation they belong to, under its name.
+    Diagnostics are next to the evaluation they belong to, under its name.
     """
     try:
         names = sorted(

@@ -1,4 +1,4 @@
-"""Figures over seeds: mean and deviation, interquartile mean, bootstrap intervals, probability of improvement."""
+"""Statistics over seeds: mean and standard deviation, interquartile mean, bootstrap, probability of improvement."""
 
 import dataclasses
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A value and its 95 % interval; low and high are NaN where one seed has nothing to be drawn from."""
+    """A value and its 95 % interval; low and high are NaN if there is only one seed."""
 
     value: float
     low: float
@@ -29,7 +29,7 @@ class Estimate:
 
 
 def spread(values: np.ndarray) -> Spread | None:
-    """values: [N]. None without any."""
+    """values: [N]. None if empty."""
     return Spread(float(values.mean()), float(values.std())) if values.size else None
 
 
@@ -47,7 +47,7 @@ def probability_of_improvement(ours: np.ndarray, theirs: np.ndarray) -> np.ndarr
 
 
 def estimate(statistic: Callable[..., np.ndarray], *samples: np.ndarray) -> Estimate:
-    """The statistic of samples [N], [M], ... with its percentile bootstrap interval; seeds are what is drawn."""
+    """The statistic of samples [N], [M], ... with its percentile bootstrap interval, resampling seeds."""
     value = float(statistic(*samples))
     if min(sample.size for sample in samples) < 2:
         return Estimate(value, np.nan, np.nan)

@@ -24,9 +24,9 @@ _LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
 }
-# What Markdown takes for more than letters: HTML, code, columns, emphasis, headings, links, names of letters.
+# Special characters of Markdown: HTML, code, columns, emphasis, headings, links, entities.
 _MARKDOWN = re.compile(r"([\\|*<>`~#]|(?<!\w)_|_(?!\w)|\](?=\()|&(?=#?\w+;))")
-# With these a spreadsheet begins a formula.
+# Characters that start a formula in a spreadsheet.
 _FORMULA = ("=", "+", "-", "@")
 _ROWS = ("return", "cost", "labelled", "accepted")
 
@@ -38,10 +38,10 @@ class Entry:
     Attributes:
       name: heading of its column.
       source: its method.
-      figures: by the names of `_ROWS`; None where there is none.
-      seeds: how many seeds were evaluated.
+      figures: by the names of `_ROWS`; None if unknown.
+      seeds: number of evaluated seeds.
       within: whether its mean cost is within the limit.
-      best: whether its return is the largest of ours that are within.
+      best: whether its return is the highest of ours within the limit.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """Text, bold where nothing is violated, marked where it is the best."""
+    """Text; bold if within the limit, marked if best."""
 
     text: str
     bold: bool = False
@@ -64,7 +64,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A heading, the names of columns, and rows; a row whose first cell is not empty begins a block."""
+    """A title, column headings, and rows; a row whose first cell is not empty starts a block."""
 
     title: str
     head: list[str]
@@ -72,13 +72,13 @@ class Table:
 
 
 def evaluated(tasks: Sequence[Sequence[Group]]) -> list[list[Group]]:
-    """The groups of which there are raw episodes, for what needs them: everything below."""
+    """The groups with raw episodes, which all tables below need."""
     kept = [[group for group in own if group.scores("cost").size] for own in tasks]
     return [own for own in kept if own]
 
 
 def entries(own: Sequence[Group]) -> list[Entry]:
-    """The columns of one task: for each method our settings, and beside them what the paper says of it."""
+    """The columns of one task: for each method our settings, next to the paper's results."""
     ours = [_entry(group) for group in own]
     best = max((_mean(entry, "return") for entry in ours if entry.within), default=math.inf)
     ours = [dataclasses.replace(entry, best=entry.within and _mean(entry, "return") == best) for entry in ours]
@@ -122,7 +122,7 @@ def _quoted(source: str, task: str) -> list[Entry]:
 
 
 def results(tasks: Sequence[Sequence[Group]]) -> list[Table]:
-    """A table of all tasks whose methods have one setting each; one more for each kind of comparison of settings."""
+    """A table of all tasks whose methods have one setting each, and one for each comparison of settings."""
     sets: dict[tuple[str, ...], list[Sequence[Group]]] = {}
     for own in tasks:
         sets.setdefault(tuple(group.name for group in own if group.setting), []).append(own)
@@ -143,7 +143,7 @@ def _task_rows(own: Sequence[Group], listed: Sequence[Entry | None]) -> list[lis
     heads = {"cost": f"cost (limit {', '.join(limits)})", "labelled": "labelled trajectories"}
     rows = [[Cell(heads.get(name, name)), *(_figure(entry, name) for entry in listed)] for name in _ROWS]
     rows.append([Cell("seeds"), *(Cell(str(entry.seeds) if entry else NONE, faint=True) for entry in listed)])
-    # Without a method that asks for labels nobody misses the row.
+    # The row of labels is left out if no method uses labels.
     rows = [row for row in rows if any(cell.text != NONE for cell in row[1:])]
     return [[Cell("" if place else groups.short(own[0].task)), *row] for place, row in enumerate(rows)]
 
@@ -193,7 +193,7 @@ def pairs(own: Sequence[Group], wanted: Sequence[tuple[str, str]]) -> list[tuple
 
 
 def improvements(tasks: Sequence[Sequence[Group]], wanted: Sequence[tuple[str, str]] = ()) -> Table:
-    """Pairs of methods on a task: how often a seed of the first does better than one of the second."""
+    """For each pair of methods on a task: how often a seed of the first does better than one of the second."""
     rows = []
     for own in tasks:
         for place, (first, second) in enumerate(pairs(own, wanted)):
@@ -218,7 +218,7 @@ def _estimate(estimate: Estimate, digits: int) -> Cell:
 
 
 def markdown(table: Table) -> str:
-    """A pipe table under its heading."""
+    """A pipe table below its title."""
     lines = [[escaped_markdown(name) for name in table.head], ["---"] * len(table.head)]
     lines += [[_markdown_cell(cell) for cell in row] for row in table.rows]
     return f"## {escaped_markdown(table.title)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -230,7 +230,7 @@ def _markdown_cell(cell: Cell) -> str:
 
 
 def escaped_markdown(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Text escaped for Markdown."""
     return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
 
 
@@ -240,7 +240,7 @@ def latex(table: Table) -> str:
     for place, row in enumerate(table.rows):
         if place and row[0].text:
             body.append(r"\midrule")
-        # After a line's end, a bracket or a star would be taken for a part of it.
+        # After `\\`, LaTeX would read a bracket or a star as its argument.
         guard = "{}" if row[0].text.startswith(("[", "*")) else ""
         body.append(f"{guard}{' & '.join(_latex_cell(cell) for cell in row)} \\\\")
     return "\n".join([
@@ -261,7 +261,7 @@ def _latex(text: str) -> str:
 
 
 def page(table: Table) -> str:
-    """The table of an HTML page. The first cell of a block has a row of its own: a phone has no width to spare."""
+    """An HTML table. The first cell of a block has its own row, because phones are narrow."""
     columns = len(table.head) - 1
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in table.head[1:])
     rows = ""
@@ -280,7 +280,7 @@ def _page_cell(cell: Cell) -> str:
 
 
 def results_csv(tasks: Sequence[Sequence[Group]]) -> str:
-    """A line for each column of the results, full precision; empty where there is no figure."""
+    """A line for each column of the results, in full precision; empty where there is no value."""
     lines = []
     for own in tasks:
         by_name = {group.name: group for group in own}

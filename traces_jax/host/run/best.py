@@ -1,4 +1,4 @@
-"""The best state of each lane so far: the highest return among those that keep the constraint."""
+"""The best state of each lane so far: the highest return among those that satisfy the constraint."""
 
 import pathlib
 from typing import Any
@@ -13,9 +13,9 @@ _NONE = -1
 
 
 class Best:
-    """Keeps `best/`, in which every lane has a state of its own iteration.
+    """Writes `best/`, in which each lane's state may come from a different iteration.
 
-    Whether the constraint is kept is what the learner itself thinks: with a learned cost, the true one has no say.
+    Whether the constraint is satisfied is the learner's own estimate: with a learned cost, the true one is not used.
     """
 
     def __init__(self, folder: pathlib.Path, abstract: LearnerState, lanes: int, identity: str | None):
@@ -26,15 +26,15 @@ class Best:
         restored = self._saved.restore_latest(abstract, lambda text: None) if self._saved.iterations() else None
         if restored is not None:
             notes = self._saved.notes(restored[0])
-            # One of an earlier version is of all lanes at once and does not say so: it makes way for the next.
+            # Earlier versions saved all lanes of one iteration, without this note. Those are replaced by the next save.
             if len(notes.get("iterations", ())) == lanes:
                 self._iterations, self._returns = np.asarray(notes["iterations"]), np.asarray(notes["returns"])
                 self._state = _to_host(restored[1])
 
     def consider(self, iteration: int, state: LearnerState, gap: np.ndarray, returns: np.ndarray) -> None:
-        """Takes over the lanes that are better than before. gap, returns: [S], the former above 0 for a violation.
+        """Saves the lanes that are better than before. gap, returns: [S]; a gap above 0 is a violation.
 
-        Returns when they are on disk: a run that goes on from the checkpoint of this iteration must find them.
+        Blocks until they are on disk, because a run resumed from this iteration's checkpoint must find them.
         """
         better = (gap <= 0) & (returns > self._returns)
         if not better.any():
@@ -51,27 +51,28 @@ class Best:
             iteration,
             _from_host(self._state, state),
             iterations=self._iterations.tolist(),
-            # JSON knows no infinity.
+            # JSON has no infinity.
             returns=[float(value) for value in np.where(self._iterations == _NONE, np.finfo(float).min, self._returns)],
         )
         self._saved.wait()
 
     def close(self) -> None:
-        """Waits and lets go."""
+        """Waits for writes and closes."""
         self._saved.close()
 
 
 def iterations(notes: dict[str, Any], lanes: int, saved: int) -> np.ndarray:
-    """Of each lane, the finished iterations of its best state, [S]; -1 for a lane that has none.
+    """For each lane, the finished iterations of its best state, [S]; -1 if it has none.
 
-    notes: of the checkpoint in `best/`; saved: its own number, which is all that those of earlier versions have.
+    notes: of the checkpoint in `best/`; saved: the number of that checkpoint, used if the notes have no iterations
+    (earlier versions).
     """
     known = notes.get("iterations", [])
     return np.asarray(known if len(known) == lanes else [saved] * lanes)
 
 
 def _to_host(state: LearnerState) -> Any:
-    """A copy in the host's memory, keys as numbers: the state itself is consumed by the next iteration."""
+    """A copy in host memory, keys as integers. The state itself is donated to the next iteration."""
     return jax.tree.map(lambda leaf: np.array(jax.random.key_data(leaf) if _is_key(leaf) else leaf), state)
 
 

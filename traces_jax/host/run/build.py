@@ -24,7 +24,7 @@ class Built:
 
 
 def build(config: Config, lanes: list[Lane] | None = None) -> Built:
-    """Chooses physics and devices, and builds the program of all lanes, or of those given."""
+    """Chooses physics and devices, and builds the program for all lanes, or for those given."""
     lanes = lanes or config_lib.lanes(config)
     backend = jax.default_backend()
     physics = choose_physics(config.physics, backend)
@@ -48,7 +48,7 @@ def build(config: Config, lanes: list[Lane] | None = None) -> Built:
 
 
 def _check_episodes_end(config: Config, task: tasks.Task) -> None:
-    """Without finished episodes there is no return to show and no cost to hold against the limit."""
+    """Raises a ConfigError if no episode could ever finish: there would be no returns and no constraint measure."""
     settings = config.environment
     if settings.reset_each_iteration and settings.steps < task.horizon and not settings.terminate_when_unhealthy:
         raise errors.UserError(
@@ -65,7 +65,7 @@ def make_task(config: Config, physics: str) -> tasks.Task:
 
 
 def choose_physics(wanted: str, backend: str) -> str:
-    """Native steps on CPU cores, so it is for CPU programs; MJX runs everywhere and is made for accelerators."""
+    """The physics backend. "native" runs on CPU cores only; MJX runs everywhere and is meant for accelerators."""
     if wanted == "auto":
         return "native" if backend == "cpu" else "mjx"
     if wanted == "native" and backend != "cpu":

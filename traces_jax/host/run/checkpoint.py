@@ -1,8 +1,8 @@
-"""Checkpoints of the whole learner state, through orbax. The only file that knows orbax.
+"""Checkpoints of the full learner state. The only file that uses orbax.
 
-A save is written beside and renamed when complete, so a process killed at any moment leaves the checkpoints before it
-whole. A checkpoint that cannot be read is set aside where one before it can; a mere reader moves nothing. One that is
-whole but of another program's shapes, or of another run, is not damaged: nobody moves it.
+A save is written under a temporary name and renamed when complete, so a process killed at any moment leaves earlier
+checkpoints intact. A damaged checkpoint is renamed if an earlier one can be read; a read-only user renames nothing. An
+intact checkpoint with other shapes, or of another run, is not damaged and is never renamed.
 """
 
 import contextlib
@@ -19,14 +19,14 @@ import orbax.checkpoint as ocp
 
 from traces_jax.host import errors
 
-# Where a checkpoint says which run it belongs to.
+# The note that contains the identity of the checkpoint's run.
 _RUN = "run"
 
 
 class Checkpoints:
     """Saved states of one run, named by the number of finished iterations.
 
-    identity: of the run; None if nobody knows, then nothing is checked.
+    identity: of the run; None if unknown, then it is not checked.
     """
 
     def __init__(self, folder: pathlib.Path, *, identity: str | None, keep: int | None = None, read_only: bool = False):
@@ -43,9 +43,9 @@ class Checkpoints:
             )
 
     def save(self, iteration: int, state: Any, **notes: Any) -> None:
-        """Copies the state at once and writes it in the background; the caller may donate the state right after.
+        """Copies the state at once and writes it in the background. The caller may donate the state right after.
 
-        notes: what `notes` gives back, in JSON's types.
+        notes: JSON values, which `notes` returns.
         """
         with self._writing():
             self._manager.save(
@@ -57,7 +57,7 @@ class Checkpoints:
         return sorted(self._manager.all_steps())
 
     def notes(self, iteration: int) -> dict[str, Any]:
-        """What was said of a save besides its state; nothing of a damaged one."""
+        """The notes of a save; empty if it is damaged."""
         try:
             return dict(self._manager.metadata(iteration).custom_metadata or {})
         except Exception:  # noqa: BLE001  orbax raises many kinds for a damaged file
@@ -72,9 +72,9 @@ class Checkpoints:
             return self._manager.restore(iteration, args=ocp.args.StandardRestore(abstract))
 
     def restore_latest(self, abstract: Any, say: Callable[[str], None]) -> tuple[int, Any] | None:
-        """The newest readable save and its iteration; None when there is none. Of damaged ones it speaks.
+        """The newest readable save and its iteration; None if there are no saves. Damaged ones are reported with `say`.
 
-        Where none can be read, all stay where they are: the next try gets the same answer.
+        If none can be read, none is renamed, so that the next try gives the same result.
         """
         damaged: dict[int, str] = {}
         for iteration in reversed(self.iterations()):
@@ -86,7 +86,7 @@ class Checkpoints:
                 damaged[iteration] = " ".join(str(error).split())[:160]
                 continue
             for number, reason in damaged.items():
-                fate = "passed over" if self._read_only else f"set aside as {self._set_aside(number)}"
+                fate = "skipped" if self._read_only else f"set aside as {self._set_aside(number)}"
                 say(f"checkpoint {self._folder.name}/{number} is damaged and is {fate} ({reason}).")
             return iteration, state
         if damaged:
@@ -101,22 +101,22 @@ class Checkpoints:
             self._manager.wait_until_finished()
 
     def close(self) -> None:
-        """Waits and lets go."""
+        """Waits for writes and closes."""
         with self._writing():
             self._manager.close()
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Turns what orbax and its threads raise when a save fails into a sentence."""
+        """Converts exceptions of orbax and its threads when a save fails into a WriteError."""
         try:
             yield
-        except Exception as error:  # it depends on the place: OSError, ValueError of tensorstore, ...
+        except Exception as error:  # depends on where it fails: OSError, tensorstore's ValueError, ...
             if self._read_only:
                 raise
             raise errors.WriteError(f"{self._folder} cannot be written: {_reason(error)}.") from None
 
     def _check_identity(self, iteration: int) -> None:
-        """Refuses a save that says it is of another run. Those of earlier versions say nothing."""
+        """Refuses a save of another run. Saves of earlier versions have no identity and are accepted."""
         theirs = self.notes(iteration).get(_RUN)
         if None not in (theirs, self._identity) and theirs != self._identity:
             raise errors.UserError(
@@ -125,10 +125,10 @@ class Checkpoints:
             )
 
     def _check_shapes(self, abstract: Any, iteration: int) -> None:
-        """Refuses a save whose own description has other arrays than are expected of it."""
+        """Refuses a save whose metadata has other array shapes than expected."""
         try:
             saved = _shapes(self._manager.item_metadata(iteration).tree)
-        except Exception:  # noqa: BLE001  the description is damaged too
+        except Exception:  # noqa: BLE001  the metadata is damaged too
             return
         expected = _shapes(abstract)
         for name in sorted(saved.keys() | expected.keys()):
@@ -140,7 +140,7 @@ class Checkpoints:
                 )
 
     def _set_aside(self, iteration: int) -> str:
-        """Moves a save out of the way. Returns its new name."""
+        """Renames a damaged save. Returns its new name."""
         name = f"damaged-{self._folder.name}-{iteration}"
         names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
         free = next(name for name in names if not (self._folder.parent / name).exists())
@@ -150,7 +150,7 @@ class Checkpoints:
 
 
 def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
-    """Shapes of all arrays by their paths; of keys, those of the numbers they are saved as."""
+    """Shapes of all arrays by path; for keys, those of the integers they are saved as."""
 
     def shape(leaf: Any) -> tuple[int, ...]:
         is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
@@ -161,7 +161,7 @@ def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _reason(error: Exception) -> str:
-    """Why a save failed, in a few words. Tensorstore has the system's words somewhere in a page of its own."""
+    """Why a save failed, in a few words: the system's message, extracted from tensorstore's long one."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = " ".join(str(error).split())

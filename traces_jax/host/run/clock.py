@@ -1,4 +1,4 @@
-"""The time inside a compiled CPU program, without Python: programs that call Python cannot be kept between runs."""
+"""Reads the time inside a compiled CPU program, without a Python callback: programs with callbacks cannot be cached."""
 
 import functools
 import sys
@@ -19,10 +19,11 @@ _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32
 
 
 def find(backend: str) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]] | None:
-    """The clock for programs of a backend, if there is one.
+    """The clock for programs of a backend, or None.
 
-    It is a function of any array of 32-bit numbers. Returns the array, which is not to be had before the time was read,
-    and the time in microseconds, uint32 []: it wraps every 71 minutes, and so do differences.
+    It is a function of any array of 32-bit numbers. It returns the array and the time in microseconds, uint32 [].
+    Computations that use the returned array start after the reading. The time wraps every 71 minutes, and so do
+    differences.
     """
     if backend != "cpu" or sys.platform == "win32":
         return None
@@ -43,7 +44,7 @@ def _register() -> None:
 
 
 def _handle(frame_address):
-    """What XLA calls."""
+    """The XLA FFI handler."""
     if foreign.asks_version(frame_address):
         return 0
     source, rows, width = foreign.argument(frame_address, 0)

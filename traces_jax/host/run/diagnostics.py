@@ -1,4 +1,4 @@
-"""How well an estimator knows the policy's own trajectories: noisy episodes, step by step, for tables and pictures."""
+"""Quality of an estimator on the policy's own noisy episodes, as tables, and the episodes step by step for plots."""
 
 import functools
 import math
@@ -21,7 +21,7 @@ from traces_jax.host.run import evaluation
 
 
 def place(evaluated: pathlib.Path) -> pathlib.Path:
-    """The file of diagnostics that belongs to an evaluation: see `evaluation.place`."""
+    """The path of the diagnostics that belong to an evaluation: see `evaluation.place`."""
     own = evaluation.is_closing(evaluated)
     return evaluated.with_name("diagnostics.npz" if own else f"{evaluated.name}-diagnostics.npz")
 
@@ -29,7 +29,7 @@ def place(evaluated: pathlib.Path) -> pathlib.Path:
 def diagnose(
     built: build_lib.Built, state: LearnerState, path: pathlib.Path, *, iterations: np.ndarray, count: int
 ) -> None:
-    """Plays `count` episodes of every lane, prints what the estimator makes of them, saves them to `path`.
+    """Runs `count` episodes of every lane, prints the estimator's metrics on them, and saves them to `path`.
 
     iterations: [S] finished iterations of the states.
     """
@@ -37,7 +37,7 @@ def diagnose(
     result = collect(built, state, count, console)
     names = [lane.name for lane in built.lanes]
     limits = np.asarray([lane.config.constraint.cost_limit for lane in built.lanes])
-    # One number, unless the limit is what the lanes differ in.
+    # A scalar, unless the limit differs between lanes.
     limit = limits if np.ptp(limits) else limits[0]
     files.write_arrays(path, lanes=np.asarray(names), limit=limit, iteration=iterations.max(), **result)
     console.print(table(result, names, built.config.task))
@@ -46,14 +46,14 @@ def diagnose(
 def collect(
     built: build_lib.Built, state: LearnerState, count: int, console: rich.console.Console
 ) -> dict[str, np.ndarray]:
-    """Plays `count` episodes with every lane's policy and its noise.
+    """Runs `count` episodes with every lane's policy and its noise.
 
     Returns:
-      return, length, accepted: [S, count]; cost, credit: [S, count, T], not a number after an episode's end. Without
-      an estimator there is no credit.
+      return, length, accepted: [S, count]; cost, credit: [S, count, T], NaN after an episode's end. Without an
+      estimator there is no credit.
     """
     program = built.program
-    # As many at a time as in training: what fits there fits here.
+    # At most as many at a time as in training, so that they fit into memory.
     size = min(count, built.config.environment.count)
 
     def one_lane(settings: Config, state: LearnerState, block: jax.Array) -> dict[str, jax.Array]:
@@ -76,7 +76,7 @@ def collect(
 def noisy_episodes(
     learner: Learner, settings: Config, state: LearnerState, block: jax.Array, count: int
 ) -> dict[str, jax.Array]:
-    """One lane: `count` environments, each until its first episode ends. block: [] another has other episodes.
+    """One lane: `count` environments, each until its first episode ends. block: [] selects the random numbers.
 
     Returns arrays [count] and [count, T], see `collect`.
     """
@@ -96,13 +96,12 @@ def noisy_episodes(
 
 
 def summarize(accepted: np.ndarray, cost: np.ndarray, credit: np.ndarray) -> dict[str, float]:
-    """What the estimator makes of episodes. accepted: [N]; cost, credit: [N, T], not a number after the end.
+    """The estimator's metrics on episodes. accepted: [N]; cost, credit: [N, T], NaN after the end.
 
     Returns:
-      accepted: share that the labeler accepts; probability: mean of p, the estimated probability of that; right: share
-      of right verdicts p >= 1/2; calibration_error: expected distance of p from the share accepted where p is
-      about the same; credit_where_none: mean credit of steps without cost over that of all steps, not a number if there
-      are none.
+      accepted: acceptance rate of the labeler; probability: mean of p, the estimated probability of acceptance; right:
+      accuracy of p >= 1/2; calibration_error: expected calibration error of p; credit_where_none: mean credit of steps
+      without cost divided by that of all steps, NaN if there are none.
     """
     probability = np.exp(-np.nansum(credit, axis=-1))
     free = credit[cost == 0]
@@ -125,7 +124,7 @@ def table(result: dict[str, np.ndarray], lanes: list[str], task: str) -> rich.ta
     view.add_column("", overflow="fold")
     columns = ["cost", "accepted"]
     if "credit" in result:
-        columns += ["estimated", "right\nverdicts", "calibration\nerror", "credit where\nno cost"]
+        columns += ["estimated", "accuracy", "calibration\nerror", "credit where\nno cost"]
     for column in columns:
         view.add_column(column, justify="right", no_wrap=True)
     percent = lambda share: f"{100 * share:.0f} %"  # noqa: E731
@@ -143,6 +142,6 @@ def table(result: dict[str, np.ndarray], lanes: list[str], task: str) -> rich.ta
 
 
 def _pool(result: dict[str, np.ndarray], lanes: list[int], name: str) -> np.ndarray:
-    """The episodes of some lanes as one, [N, ...]."""
+    """The episodes of several lanes concatenated, [N, ...]."""
     values = result[name][lanes]
     return values.reshape(-1, *values.shape[2:])

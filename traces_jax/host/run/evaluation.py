@@ -1,4 +1,4 @@
-"""Evaluation of saved policies: fresh environments, mean actions, frozen statistics, true costs."""
+"""Evaluation of saved policies: new environments, mean actions, frozen statistics, true costs."""
 
 import dataclasses
 import json
@@ -22,12 +22,12 @@ from traces_jax.feedback import labels
 from traces_jax.host import errors, files
 from traces_jax.host.run import build as build_lib
 
-# Name of a run's own evaluation.
+# Name of a run's main evaluation.
 _CLOSING = "evaluation"
 
 
 def episodes(built: build_lib.Built, state: LearnerState, count: int) -> dict[str, np.ndarray]:
-    """Plays `count` episodes with every lane's mean policy. Returns return, cost, length, accepted: [S, count]."""
+    """Runs `count` episodes with every lane's mean policy. Returns return, cost, length, accepted: [S, count]."""
     program = built.program
 
     def one_lane(settings: Config, state: LearnerState) -> dict[str, jax.Array]:
@@ -59,12 +59,12 @@ def first_episodes(learner: Learner, settings: Config, state: LearnerState, coun
 
 @flax.struct.dataclass
 class NoisyEpisodes:
-    """Episodes of one lane, played with noise.
+    """Episodes of one lane with action noise.
 
     Attributes:
-      transitions, truth: [T, B, ...]; what follows an episode's end belongs to another.
+      transitions, truth: [T, B, ...]; steps after an episode's end belong to the next one.
       length: [B].
-      accepted: [B] 1 or 0, what the labeler says of the whole.
+      accepted: [B] 1 or 0, the label of the full episode.
     """
 
     transitions: rollout.Transitions
@@ -73,7 +73,7 @@ class NoisyEpisodes:
     accepted: jax.Array
 
     def at_end(self, values: jax.Array) -> jax.Array:
-        """Of values [T, B], those at the episodes' last steps, [B]."""
+        """The values [T, B] at each episode's last step, [B]."""
         return jnp.take_along_axis(values, self.length[None] - 1, axis=0)[0]
 
 
@@ -91,8 +91,8 @@ def noisy_episodes(
 ) -> NoisyEpisodes:
     """One lane: `count` environments, each until its first episode ends.
 
-    name, block: [] whose random numbers, and which of them; limit: summed cost up to which the labeler accepts; noise:
-    [] multiple of the policy's own; watch: see `rollout.run`.
+    name, block: [] select the random numbers; limit: summed cost up to which the labeler accepts; noise: [] multiple of
+    the policy's own; watch: see `rollout.run`.
     """
     task, environments = learner.task, learner.environments
     starts, acts, resets = (
@@ -121,7 +121,7 @@ def noisy_episodes(
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
-    """One episode from its first step to its last.
+    """One full episode.
 
     Attributes:
       qpos: [T, nq] after each step.
@@ -169,9 +169,9 @@ def episode(built: build_lib.Built, state: LearnerState) -> Episode:
 def credits(
     learner: Learner, settings: Config, state: LearnerState, observation: jax.Array, action: jax.Array
 ) -> jax.Array | None:
-    """Mean clamped credits [T, B] of episodes, raw observation [T, B, O] and action [T, B, A], from their first step.
+    """Mean clamped credits [T, B] of full episodes, raw observation [T, B, O] and action [T, B, A].
 
-    None for a source of costs that has no estimator.
+    None for a cost source without an estimator.
     """
     return learner.source.credits(settings, state.source, state.normalizers.observation, observation, action)
 
@@ -200,7 +200,7 @@ def summarize(result: dict[str, np.ndarray], lanes: list[str], settings: list[st
 
 
 def table(summary: dict, task: str, episodes_per_seed: int) -> rich.table.Table:
-    """The result as a person reads it."""
+    """The result as a table."""
     result = rich.table.Table(title=f"{task}: mean (std) over seeds, {episodes_per_seed} episodes each")
     for column in ("", "seeds", "return", "cost", "accepted"):
         result.add_column(column, justify="left" if not column else "right")
@@ -212,7 +212,7 @@ def table(summary: dict, task: str, episodes_per_seed: int) -> rich.table.Table:
 
 
 def closing(folder: pathlib.Path) -> tuple[int, int] | None:
-    """Finished iterations and episodes of a run's own evaluation, `evaluation.json`; None if there is none."""
+    """Finished iterations and episodes of a run's main evaluation, `evaluation.json`; None if there is none."""
     try:
         found = files.read_json(folder / f"{_CLOSING}.json")
         return int(found["iteration"]), int(found["episodes"])
@@ -221,20 +221,20 @@ def closing(folder: pathlib.Path) -> tuple[int, int] | None:
 
 
 def is_closing(place: pathlib.Path) -> bool:
-    """Whether a place is that of a run's own evaluation."""
+    """Whether a path is that of a run's main evaluation."""
     return place.name == _CLOSING
 
 
 def place(
     folder: pathlib.Path, step: str, seed: int | None, iterations: np.ndarray, count: int, *, newest: bool
 ) -> pathlib.Path:
-    """Where an evaluation goes: a path without its suffix.
+    """Where an evaluation is saved: a path without suffix.
 
-    A run's own evaluation is of all lanes at the newest checkpoint. It gives way only to one of a later checkpoint, or
-    of the same one with as many episodes. Any other has a name that says what was evaluated.
+    A run's main evaluation covers all lanes at the newest checkpoint. It is replaced only by one of a later checkpoint,
+    or of the same one with at least as many episodes. Any other evaluation has a name that says what was evaluated.
 
-    step, seed, count: what was asked for; iterations: [S] of the states; newest: whether these are all lanes at the
-    newest checkpoint.
+    step, seed, count: as requested; iterations: [S] of the states; newest: whether these are all lanes at the newest
+    checkpoint.
     """
     known = closing(folder)
     if newest and (known is None or (int(iterations[0]), count) >= known):
@@ -275,5 +275,5 @@ def evaluate(
     console.print(table(summary, built.config.task, count))
     for name, end in zip(names, diverged, strict=True):
         if end >= 0:
-            print(f"note: {name} became non-finite in iteration {end}; it was evaluated as it was before that")
+            print(f"note: {name} became non-finite in iteration {end}; its state before that was evaluated")
     return summary

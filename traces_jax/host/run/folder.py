@@ -1,9 +1,9 @@
-"""The folder of a run: who owns it, what it was made with, and that only one process writes to it.
+"""The run folder: its identity, its config, and a lock so that only one process writes to it.
 
 config.json     the resolved config             metrics.jsonl   a row for each lane and iteration
-run.json        identity, command, versions     tensorboard/    the same for eyes
-checkpoints/    whole states, the newest few    best/           the best state of each lane within the limit
-evaluation.json what `evaluate` found           evaluation.npz  every episode behind it
+run.json        identity, command, versions     tensorboard/    the same for TensorBoard
+checkpoints/    the newest full states          best/           the best state of each lane within the limit
+evaluation.json results of `evaluate`           evaluation.npz  every episode of it
 evaluations/    of one seed, of other states    diagnostics.npz episodes step by step, with their credits
 run.lock        held by the process that trains
 """
@@ -21,8 +21,7 @@ from traces_jax import config as config_lib
 from traces_jax.config import Config
 from traces_jax.host import errors, files, locks
 
-# Fields that say how a run is watched, or what happened before it, not what it computes; they may change when it is
-# resumed.
+# Groups that do not affect what a run computes (logging, or work before the run). They may change on resume.
 _FREE_TO_CHANGE = ("run", "collect", "pretrain")
 _LOCK = "run.lock"
 _CONFIG = "config.json"
@@ -31,7 +30,7 @@ _DESCRIPTION = "run.json"
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Makes the folder and keeps other trainings out of it. The system lets go of the lock when a process dies."""
+    """Creates and locks the folder. The system releases the lock when the process dies."""
     _check_ours(folder)
     with files.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,7 +45,7 @@ def _in_use(folder: pathlib.Path, holder: str) -> errors.UserError:
 
 
 def _check_ours(folder: pathlib.Path) -> None:
-    """Refuses a folder with other things in it. A process killed at its start leaves no more than a lock."""
+    """Refuses a non-empty folder that is not a run. A process killed at its start leaves only a lock."""
     if not folder.exists() or (folder / _CONFIG).exists():
         return
     if not folder.is_dir() or not all(path.name == _LOCK or _is_left_over(path.name) for path in folder.iterdir()):
@@ -54,19 +53,19 @@ def _check_ours(folder: pathlib.Path) -> None:
 
 
 def _clean(folder: pathlib.Path) -> None:
-    """Removes what killed processes left half written."""
+    """Removes incomplete files of killed processes."""
     for path in folder.iterdir():
         if _is_left_over(path.name):
             files.remove(path)
 
 
 def _is_left_over(name: str) -> bool:
-    """Whether something of that name was never completed. Earlier versions had one temporary name for all processes."""
+    """Whether a name is that of an incomplete file. Earlier versions had one temporary name for all processes."""
     return files.is_temporary(name) or name == f"{_CONFIG}.tmp"
 
 
 def prepare(config: Config, folder: pathlib.Path, say: Callable[[str], None]) -> None:
-    """Writes config.json, or checks that the folder belongs to the same config. A run may be given more steps."""
+    """Writes config.json, or checks that the folder has the same config. `steps` may be larger than before."""
     path = folder / _CONFIG
     if not path.exists():
         files.write_text(path, config_lib.to_json(config))
@@ -94,7 +93,7 @@ def describe(folder: pathlib.Path, description: dict[str, Any]) -> str:
 
 
 def description(folder: pathlib.Path) -> dict[str, Any]:
-    """What run.json says; nothing if it is missing or damaged."""
+    """The content of run.json; empty if it is missing or damaged."""
     try:
         found = _read(folder / _DESCRIPTION)
     except errors.UserError:
@@ -103,7 +102,7 @@ def description(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def identity(folder: pathlib.Path) -> str | None:
-    """Of a run; None for those of earlier versions."""
+    """The identity of a run; None for runs of earlier versions."""
     known = description(folder).get("identity")
     return known if isinstance(known, str) else None
 

@@ -1,4 +1,4 @@
-"""A training run: the loop around the compiled chunk. What it leaves behind is in `folder`."""
+"""A training run: the loop around the compiled chunk. `folder` describes its output."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ from traces_jax.sources import Prior
 def train(config: Config, folder: pathlib.Path) -> bool:
     """Runs or resumes, then evaluates. Returns whether the run is complete (and not stopped by Ctrl-C)."""
     built = build_lib.build(config)
-    # Only a run that begins reads it: one that goes on has it in its state, and may outlive the file.
+    # Only a new run reads the prior. A resumed run has it in its state; the file may be gone by then.
     start = None if _has_begun(folder) else prior.load(config, built.task, print)
     try:
         with folder_lib.locked(folder):
@@ -38,12 +38,12 @@ def train(config: Config, folder: pathlib.Path) -> bool:
     except errors.WriteError as error:
         reason = str(error).removesuffix(".")
         raise errors.UserError(
-            f"{reason}; {_last_good(folder)}; with more room or rights, the same command goes on."
+            f"{reason}; {_last_good(folder)}; once there is space and permission, the same command resumes."
         ) from None
 
 
 class _Run:
-    """One process's share of a run."""
+    """The part of a run that this process executes."""
 
     def __init__(self, config: Config, folder: pathlib.Path, built: Built, identity: str | None):
         self._config = config
@@ -52,7 +52,7 @@ class _Run:
         self._identity = identity
 
     def train(self, start: Prior | None) -> bool:
-        """Until the end or until a signal comes."""
+        """Trains until the end or a signal."""
         config = self._config
         with contextlib.ExitStack() as stack:
             checkpoints = checkpoint.Checkpoints(
@@ -74,7 +74,7 @@ class _Run:
                 checkpoints.wait()
             view.close()
             if done < config.iterations:
-                print(f"stopped after iteration {done} of {config.iterations}; the same command goes on from there")
+                print(f"stopped after iteration {done} of {config.iterations}; the same command resumes from there")
                 return False
             self._evaluate(state)
         return True
@@ -96,8 +96,8 @@ class _Run:
         before = folder_lib.description(self._folder).get("devices")
         if before not in (None, jax.device_count()):
             say(
-                f"note: the run began with {before} devices and goes on with {jax.device_count()}: the last digits may "
-                f"differ from those of a run that was not stopped"
+                f"note: the run started with {before} devices and continues with {jax.device_count()}: the last digits "
+                f"may differ from those of a run that was not stopped"
             )
         return done, state
 
@@ -110,7 +110,7 @@ class _Run:
         view: progress.Progress,
         stopped: list[int],
     ) -> tuple[int, LearnerState]:
-        """Chunk after chunk; rows, checkpoints and news in between."""
+        """Runs chunks; writes rows, checkpoints and progress in between."""
         config, every = self._config, self._config.run.checkpoint_every
         sound = self._sound_iterations(state, done)
         self._check_some_are_sound(sound, done)
@@ -119,7 +119,7 @@ class _Run:
         saved = done
         try:
             while done < config.iterations and not stopped:
-                # Up to the next multiple of a chunk, wherever an earlier process with another chunk left off.
+                # Up to the next multiple of run.chunk; an earlier process may have stopped elsewhere with another one.
                 length = min(config.run.chunk - done % config.run.chunk, config.iterations - done)
                 state, device_rows = self._built.program.chunk(state, done, length)
                 rows = {name: np.asarray(values) for name, values in jax.device_get(device_rows).items()}
@@ -127,7 +127,7 @@ class _Run:
                 sound = self._sound_iterations(state, done + length)
                 for lane, iterations in sound.items():
                     if done <= iterations < done + length:
-                        view.say(f"{lane} became non-finite in iteration {iterations}; it learns nothing from there on")
+                        view.say(f"{lane} became non-finite in iteration {iterations}; it is not trained any further")
                 done += length
                 view.update(done, rows)
                 self._check_some_are_sound(sound, done)
@@ -145,7 +145,7 @@ class _Run:
         return done, state
 
     def _sound_iterations(self, state: LearnerState, done: int) -> dict[str, int]:
-        """Of each lane, how many of the `done` iterations it was finite in."""
+        """For each lane, in how many of the `done` iterations it was finite."""
         diverged = _diverged(state)
         return {
             lane.name: int(iteration) if iteration >= 0 else done
@@ -153,7 +153,7 @@ class _Run:
         }
 
     def _check_some_are_sound(self, sound: dict[str, int], done: int) -> None:
-        """Without any lane that learns there is nothing to go on with."""
+        """Raises an error if every lane has become non-finite."""
         if all(iterations < done for iterations in sound.values()) and done:
             which = ", ".join(f"{lane} in iteration {iterations}" for lane, iterations in sound.items())
             raise errors.UserError(
@@ -162,7 +162,7 @@ class _Run:
             )
 
     def _evaluate(self, state: LearnerState) -> None:
-        """Closes the run with an evaluation, unless it has had one with as many episodes."""
+        """Evaluates the finished run, unless it has an evaluation with at least as many episodes."""
         wanted = self._config.run.evaluation_episodes
         iterations = np.full(len(self._built.lanes), self._config.iterations)
         known = evaluation.closing(self._folder)
@@ -197,16 +197,16 @@ def _last_good(folder: pathlib.Path) -> str:
 
 
 def _diverged(state: LearnerState) -> np.ndarray:
-    """Of each lane, the iteration in which it became non-finite, [S]; -1 for a sound one."""
+    """For each lane, the iteration in which it became non-finite, [S]; -1 if it is finite."""
     return np.asarray(jax.device_get(state.diverged))
 
 
 @contextlib.contextmanager
 def _stop_on_signal() -> Iterator[list[int]]:
-    """Ctrl-C or a polite kill asks the loop to save and end; a second one ends the process at once.
+    """On SIGINT or SIGTERM the loop saves and ends; a second signal ends the process at once.
 
-    At once means like a kill, which the folder survives: an exception in the middle of a save would leave threads that
-    wait for each other.
+    It then ends like a killed process, which does not damage the folder. An exception in the middle of a save could
+    deadlock its threads.
     """
     received: list[int] = []
 
@@ -215,7 +215,7 @@ def _stop_on_signal() -> Iterator[list[int]]:
         if received:
             if sys.stdout.isatty():
                 os.write(sys.stdout.fileno(), b"\x1b[?25h")  # The bar has hidden the cursor.
-            os.write(sys.stdout.fileno(), b"\nstopped at once; the same command goes on from the last checkpoint\n")
+            os.write(sys.stdout.fileno(), b"\nstopped at once; the same command resumes from the last checkpoint\n")
             os._exit(cli.STOPPED)
         received.append(number)
         os.write(sys.stdout.fileno(), b"\nstopping after this chunk; the state will be saved\n")

@@ -1,7 +1,7 @@
-"""How much memory a run will need, worked out from its sizes before anything is allocated.
+"""Estimates the memory of a run from its sizes, before anything is allocated.
 
-What a lane keeps is exact. What it needs on the way is the floats that XLA was seen to hold for each step of a rollout
-or of a refit: right within a factor of 2 (tests/test_memory.py, docs/benchmarks.md).
+The size of a lane's state is exact. Temporary memory is estimated from the floats that XLA was measured to hold for
+each step of a rollout or refit: accurate within a factor of 2 (tests/test_memory.py, docs/benchmarks.md).
 """
 
 import dataclasses
@@ -19,25 +19,25 @@ from traces_jax.host import errors
 from traces_jax.sources.base import FLOAT, KEPT, UPDATED, Part
 from traces_jax.tasks import Task
 
-# Floats that are held at once for each step of a rollout: of critics and actor for each unit of their widest layer, for
-# each number of an observation and of an action, and of rewards, costs, advantages and targets.
+# Floats held at once for each step of a rollout: per unit of the widest layer of the critics and of the actor, per
+# entry of observation and action, and for rewards, costs, advantages and targets.
 _CRITIC, _ACTOR, _OBSERVATION, _ACTION, _SCALARS = 7, 2, 4, 2, 20
-# The most steps of a rollout for which starts of environments are drawn together.
+# Initial states of environments are drawn for up to this many steps at once (see `rollout`).
 _STARTS = 50
-# A smaller value of this one needs more.
+# A smaller value of this setting needs more memory.
 _FRACTION = "query.fraction"
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """The memory that a run takes place in.
+    """The memory available to a run.
 
     Attributes:
-      name: for a sentence.
-      free: bytes there are.
-      pieces: memories of this kind among which lanes are divided.
-      copies: how often a lane is in one; devices that share a lane's environments have one each.
-      checkpoints: whether states are copied here to be saved.
+      name: its name in messages.
+      free: bytes available.
+      pieces: number of such memories over which lanes are divided.
+      copies: copies of a lane in one memory; devices that share a lane's environments have one each.
+      checkpoints: whether checkpoints copy states here.
     """
 
     name: str
@@ -56,7 +56,7 @@ def check(config: Config, task: Task, lanes: int, grid: parallel.Grid) -> None:
 
 
 def refusal(config: Config, task: Task, lanes: int, machine: Machine) -> str:
-    """The sentence for a run that does not fit; nothing for one that does."""
+    """The error message for a run that does not fit; empty if it fits."""
     environment = state_bytes(task)
 
     def need(changed: Config, lanes: int) -> int:
@@ -84,7 +84,7 @@ def refusal(config: Config, task: Task, lanes: int, machine: Machine) -> str:
 
 
 def total(found: Sequence[Part], lanes: int, machine: Machine) -> int:
-    """Bytes of all parts in the lanes of one memory."""
+    """Bytes of all parts, for the lanes in one memory."""
     kept = sum(part.size for part in found if part.kept)
     one_lane = machine.copies * sum(part.size for part in found) + (kept if machine.checkpoints else 0)
     return -(-lanes // machine.pieces) * one_lane
@@ -132,7 +132,7 @@ def _widest(hidden: Sequence[int]) -> int:
 
 
 def _machine(grid: parallel.Grid) -> Machine | None:
-    """The memory of the devices, if they say how much they have."""
+    """The memory of the devices, if its size is known."""
     pieces, shares = grid.mesh.devices.shape
     device = grid.mesh.devices.flat[0]
     if device.platform == "cpu":
@@ -147,7 +147,7 @@ def _machine(grid: parallel.Grid) -> Machine | None:
 
 
 def _free_memory() -> int:
-    """Bytes that this process can still have; 0 where the system does not say."""
+    """Bytes that this process can still allocate; 0 if unknown."""
     try:
         lines = pathlib.Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -171,7 +171,7 @@ def _excess(config: Config, lanes: int, path: str) -> float:
 
 
 def _largest(fits: Callable[[int], bool], below: int) -> int:
-    """The largest number under `below` that fits, given that smaller ones fit if it does; 0 if none does."""
+    """The largest number below `below` that fits, assuming that all smaller ones fit too; 0 if none does."""
     low, high = 0, below
     while high - low > 1:
         middle = (low + high) // 2
@@ -191,14 +191,14 @@ def _with(config: Config, path: str, number: int) -> Config:
 
 
 def _number(path: str, value: Any) -> int:
-    """A whole number that the need for memory rises with: of a tuple the largest, of the fraction its inverse."""
+    """An integer with which the memory increases: the largest entry of a tuple, the inverse of query.fraction."""
     if path == _FRACTION:
         return math.ceil(1 / value)
     return max(value, default=1) if isinstance(value, tuple) else value
 
 
 def _from_number(path: str, value: Any, number: int) -> Any:
-    """The same setting with another number; a tuple is scaled as a whole."""
+    """The setting for another such number; a tuple is scaled as a whole."""
     if path == _FRACTION:
         return math.ceil(1e6 / number) / 1e6
     return tuple(max(1, width * number // max(value)) for width in value) if isinstance(value, tuple) else number

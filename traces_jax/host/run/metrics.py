@@ -1,7 +1,7 @@
-"""Rows of scalars, one for each lane and iteration: JSON lines for programs, TensorBoard for eyes.
+"""Rows of scalars, one for each lane and iteration, as JSON lines and for TensorBoard.
 
-`metrics.jsonl` is what counts. TensorBoard's files are made from it: anew whenever a run begins or goes on, so that
-they show the same history.
+`metrics.jsonl` is authoritative. TensorBoard files are rewritten from it whenever a run starts or resumes, so that both
+have the same history.
 """
 
 import json
@@ -19,14 +19,14 @@ from tensorboardX.proto import event_pb2, summary_pb2
 
 from traces_jax.host import files
 
-# Bytes of a line; no row of ours comes near.
+# Maximum bytes of a line, far more than a row has.
 _LONGEST = 1 << 20
-# What is not a scalar to draw.
+# Columns that are not metrics.
 _NAMES = ("lane", "iteration", "steps", "seconds")
 
 
 class MetricWriter:
-    """Appends to `metrics.jsonl` and, if asked, to `tensorboard/<lane>/`."""
+    """Appends to `metrics.jsonl` and optionally to `tensorboard/<lane>/`."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class MetricWriter:
         tensorboard: bool,
         say: Callable[[str], None],
     ):
-        """rows_before: lane -> how many of its iterations have rows already. say: is told of rows that are lost."""
+        """rows_before: lane -> how many of its iterations have rows already. say: called if rows are lost."""
         self._lanes = list(rows_before)
         self._path = folder / "metrics.jsonl"
         _keep(self._path, rows_before, say)
@@ -51,7 +51,7 @@ class MetricWriter:
     def write(self, start: int, rows: Mapping[str, np.ndarray], *, steps_per_iteration: int, seconds: float) -> None:
         """rows: name -> [S, iterations of the chunk], the first of them iteration `start`.
 
-        A lane has rows as long as all it has learned is finite.
+        No rows are written for a lane after it has become non-finite.
         """
         sound = rows["finite"] > 0
         with files.writing(self._path):
@@ -73,7 +73,7 @@ class MetricWriter:
             self._board.flush()
 
     def flush(self) -> None:
-        """Puts everything into the files now."""
+        """Writes all buffered rows to the files."""
         if self._board is not None:
             self._board.flush(now=True)
 
@@ -86,10 +86,10 @@ class MetricWriter:
 
 
 class Board:
-    """TensorBoard's files, a folder for each lane, begun anew.
+    """New TensorBoard files, a folder for each lane.
 
-    Events are written by who adds them. The usual writers do so in a thread, and where it dies of a full disk, whoever
-    adds more waits for ever.
+    Events are written in the calling thread. The usual writers use a background thread: if it dies because the disk is
+    full, the next write blocks for ever.
     """
 
     _SECONDS_BETWEEN_FLUSHES = 10.0
@@ -107,7 +107,7 @@ class Board:
                 self._writers[lane] = event_file_writer.EventsWriter(str(own / "events"))
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """A row of the metrics file, as one event."""
+        """Adds a row of the metrics file as one event."""
         values = [
             summary_pb2.Summary.Value(tag=name, simple_value=value)
             for name, value in row.items()
@@ -118,7 +118,7 @@ class Board:
             self._writers[row["lane"]].write_event(event)
 
     def flush(self, *, now: bool = False) -> None:
-        """Puts what was added into the files, if that was not done a moment ago or is wanted: it waits for the disk."""
+        """Writes buffered events to disk, which blocks: at most every few seconds, unless `now` is set."""
         if not now and time.monotonic() - self._flushed < self._SECONDS_BETWEEN_FLUSHES:
             return
         with files.writing(self._folder):
@@ -127,16 +127,16 @@ class Board:
         self._flushed = time.monotonic()
 
     def close(self) -> None:
-        """Flushes, and lets the files go."""
+        """Flushes and closes the files."""
         with files.writing(self._folder):
             for writer in self._writers.values():
                 writer.close()
 
 
 def read(path: pathlib.Path, note: Callable[[str], None] = lambda text: None) -> Iterator[dict[str, Any]]:
-    """Rows of a metrics file. note: is told, at the end, of lines that are none.
+    """Rows of a metrics file. note: called at the end if lines were damaged.
 
-    A last line that a crash cut short is left out without a word.
+    An incomplete last line, as a crash leaves it, is ignored.
     """
     wrong: list[int] = []
     with path.open("rb") as file:
@@ -152,7 +152,7 @@ def read(path: pathlib.Path, note: Callable[[str], None] = lambda text: None) ->
 
 
 def _lines(file) -> Iterator[bytes]:
-    """The lines of a binary file. Of one that is too long for a row only the beginning, with an end."""
+    """The lines of a binary file. A line that is too long for a row is cut."""
     while line := file.readline(_LONGEST):
         if len(line) == _LONGEST and not line.endswith(b"\n"):
             while (rest := file.readline(_LONGEST)) and not rest.endswith(b"\n"):
@@ -162,25 +162,25 @@ def _lines(file) -> Iterator[bytes]:
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """A line as a row: a lane, an iteration, environment steps, and numbers. None if it is something else."""
+    """A line as a row: a lane, an iteration, environment steps, and numbers. None if it is not a row."""
     try:
         row = json.loads(line)
         known = isinstance(row, dict) and isinstance(row["lane"], str)
         if not known or not all(type(row[name]) is int and 0 <= row[name] < 2**63 for name in ("iteration", "steps")):
             return None
         numbers = [value for name, value in row.items() if name != "lane" and value is not None]
-        # `float` raises for a whole number that is too large.
+        # `float` raises for an integer that is too large.
         return row if all(type(value) in (int, float) for value in numbers) and [*map(float, numbers)] else None
-    # No JSON, no UTF-8, lists too deep, numbers too long, no iteration.
+    # Not JSON, not UTF-8, nested too deeply, numbers too long, no iteration.
     except (ValueError, RecursionError, KeyError, OverflowError):
         return None
 
 
 class Follower:
-    """Some numbers of a metrics file that may still grow; each look reads only what is new.
+    """Selected metrics of a file that may still grow; each `look` reads only new lines.
 
     Attributes:
-      values: name -> [S, I] for all iterations of the run; not a number where nothing is known yet.
+      values: name -> [S, I] for all iterations of the run; NaN where there is no row yet.
     """
 
     def __init__(self, path: pathlib.Path, lanes: Sequence[str], iterations: int, names: Iterable[str]):
@@ -190,13 +190,13 @@ class Follower:
         self._read, self._file = 0, 0
 
     def look(self) -> None:
-        """Takes in the lines that are complete by now. Damaged ones are passed over, and so are unknown lanes."""
+        """Reads the new complete lines. Damaged lines and unknown lanes are skipped."""
         if not self._path.is_file():
             return
         with self._path.open("rb") as file:
             status = os.fstat(file.fileno())
             if status.st_ino != self._file or status.st_size < self._read:
-                # A resumed run has written its file anew, without the rows after its checkpoint.
+                # A resumed run has rewritten its file, without the rows after its checkpoint.
                 self._read, self._file = 0, status.st_ino
                 for values in self.values.values():
                     values[:] = np.nan

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on."""
+"""Progress output during a run."""
 
 import math
 import time
@@ -14,9 +14,9 @@ _UNKNOWN = "-"
 
 
 class Bar:
-    """A live bar on a terminal; plain lines elsewhere, at most one every `period` seconds.
+    """A live progress bar on a terminal; plain lines elsewhere, at most one every `period` seconds.
 
-    what: is counted, one of them. total: how many there are.
+    what: name of the counted unit. total: number of units.
     """
 
     def __init__(self, what: str, total: int, period: float = 10.0):
@@ -48,23 +48,23 @@ class Bar:
         self.close()
 
     def close(self) -> None:
-        """Leaves the terminal to others."""
+        """Stops the live display."""
         self._bar.stop()
 
     def begin(self, done: int) -> None:
-        """For work of which a part was done earlier."""
+        """Starts at `done`, for work that is resumed."""
         self._first = None
         self._bar.update(self._task, completed=done)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Prints a permanent line."""
         if self._live:
             self._bar.console.print(text, highlight=False)
         else:
             print(text, flush=True)
 
     def show(self, done: int, text: str) -> None:
-        """How far the work is, and what there is to say of it."""
+        """Updates the progress and the text next to it."""
         rate = self.rate(done)
         left = clock((self._total - done) / rate) if rate else clock(0) if done == self._total else _UNKNOWN
         self._bar.update(self._task, completed=done, description=text, left=left)
@@ -74,7 +74,7 @@ class Bar:
             print(f"{self._what} {done}/{self._total}  {text}  {left} left", flush=True)
 
     def rate(self, done: int) -> float | None:
-        """How many are done in a second, from the first news on: what came before it was compiling. None until then."""
+        """Units per second since the first update, so that compilation is excluded. None before it."""
         now = time.monotonic()
         if self._first is None:
             self._first = done, now

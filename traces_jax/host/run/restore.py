@@ -1,4 +1,4 @@
-"""Saved states of a run, with the program that can go on from them."""
+"""Loads saved states of a run, with the program that can run them."""
 
 import dataclasses
 import pathlib
@@ -32,7 +32,7 @@ class Loaded:
 
 
 def load(folder: pathlib.Path, step: str, seed: int | None, say: Callable[[str], None]) -> Loaded:
-    """A saved state ready to act. step: "latest", "best" or a number of finished iterations; seed: one, or all."""
+    """A saved state and its program. step: "latest", "best" or a number of finished iterations; seed: None for all."""
     config = folder_lib.load_config(folder)
     built = build_lib.build(config)
     name = "best" if step == "best" else "checkpoints"
@@ -40,7 +40,7 @@ def load(folder: pathlib.Path, step: str, seed: int | None, say: Callable[[str],
     try:
         found = saved.iterations()
         if not found:
-            why = "no seed kept its constraint at a checkpoint" if name == "best" else "it has no checkpoint"
+            why = "no seed satisfied its constraint at a checkpoint" if name == "best" else "it has no checkpoint"
             raise errors.UserError(f"--step={step} is not possible for run {folder} yet: {why}.")
         if step in ("latest", "best"):
             restored = saved.restore_latest(built.program.abstract(), say)
@@ -63,7 +63,7 @@ def load(folder: pathlib.Path, step: str, seed: int | None, say: Callable[[str],
     kept = [index for index in wanted if iterations[index] >= 0]
     for index in wanted:
         if index not in kept:
-            say(f"{built.lanes[index].name} kept its constraint at no checkpoint, so it has no best state.")
+            say(f"{built.lanes[index].name} satisfied its constraint at no checkpoint, so it has no best state.")
     if not kept:
         raise errors.UserError(f"--step=best is not possible for seed {seed} of run {folder}; --step=latest is.")
     if len(kept) == len(built.lanes):

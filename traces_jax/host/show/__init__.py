@@ -1,1 +1,1 @@
-"""Runs as text in a terminal, episodes as video."""
+"""Terminal view of runs, videos of episodes."""

@@ -1,4 +1,4 @@
-"""Curves as text: mean and spread over lanes in characters that every terminal has."""
+"""Text plots: mean and standard deviation over lanes, in Braille characters."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,11 @@ import chex
 import numpy as np
 
 SPREAD, MARK = "░", "╌"
-# A character of Braille has two columns of four dots; these are their bits, from the top.
+# A Braille character has two columns of four dots; these are their bits, from the top.
 _BRAILLE = 0x2800
 _BITS = np.asarray([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 _ROWS, _COLUMNS = _BITS.shape
-# Characters of the scale beside a curve: as long as a number can be, so that curves below each other are aligned.
+# Width of the scale next to a curve: that of the longest number, so that curves below each other are aligned.
 _SCALE = 7
 
 
@@ -22,14 +22,14 @@ def plot(
     marks: Sequence[float] = (),
     bounds: tuple[float, float] | None = None,
 ) -> list[str]:
-    """Draws the mean over lanes as a line, on a ground of one standard deviation to either side within what was seen.
+    """Draws the mean over lanes as a line, with a band of one standard deviation, clipped to the range of the data.
 
     Args:
-      values: [S, I]; what is not finite is not there.
-      width: characters in a line, the scale on the left included.
+      values: [S, I]; non-finite values are ignored.
+      width: characters in a line, including the scale on the left.
       height: lines.
       marks: values with a dashed line.
-      bounds: values at the lower and upper edge; by default those that show everything.
+      bounds: values at the lower and upper edge; by default the range of the data.
 
     Returns:
       The lines, `height` of them, each `width` characters long.
@@ -56,14 +56,14 @@ def plot(
 
 
 def axis(first: str, name: str, last: str, *, width: int) -> str:
-    """What stands below a curve of so many characters: its first and last place, and what is counted between them."""
+    """The x axis below a curve of `width` characters: first and last value, and its name between them."""
     inner = max(width - _SCALE - 1, 1)
     middle = f" {name} " if len(first) + len(name) + len(last) + 6 <= inner else ""
     return f"{first} {middle.center(inner - len(first) - len(last) - 2, '─')} {last}"
 
 
 def mean_and_deviation(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation over lanes, [S, I] -> [I]; not a number where no lane has a value."""
+    """Mean and standard deviation over lanes, [S, I] -> [I]; NaN where no lane has a value."""
     known = np.isfinite(values)
     count = known.sum(axis=0)
     divide = lambda total: np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0)  # noqa: E731
@@ -73,7 +73,7 @@ def mean_and_deviation(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def short(value: float) -> str:
-    """A number in at most seven characters, 0 if it is next to nothing; a dash for what is not one."""
+    """A number in at most seven characters; 0 if it is tiny, a dash if it is NaN."""
     if not np.isfinite(value):
         return "-"
     size = abs(value)
@@ -89,15 +89,15 @@ def _bounds(values: np.ndarray) -> tuple[float, float]:
     if not known.size:
         return 0.0, 1.0
     low, high = float(known.min()), float(known.max())
-    # A curve that never moves lies in the middle.
+    # A constant curve is drawn in the middle.
     slack = 0.0 if high > low else abs(high) / 2 or 0.5
     return low - slack, high + slack
 
 
 def _resample(values: np.ndarray, count: int) -> np.ndarray:
-    """Values [I] at `count` places from the first iteration to the last; gaps inside are bridged.
+    """Values [I] resampled to `count` points from the first iteration to the last; gaps are interpolated.
 
-    Where there are more iterations than places, each place has the mean of its own.
+    If there are more iterations than points, each point is the mean of its iterations.
     """
     own = np.arange(values.size) * min(values.size, count) // max(values.size, 1)
     known = np.isfinite(values)
@@ -106,17 +106,17 @@ def _resample(values: np.ndarray, count: int) -> np.ndarray:
         return np.full(count, np.nan)
     means = np.add.reduceat(values[known], first) / np.diff(np.append(first, known.sum()))
     places = np.linspace(0, max(min(values.size, count) - 1, 1), count)
-    # A single value has a place of its own, wherever it lies between two.
+    # A single value gets its own point, even if it lies between two.
     near = np.ptp(places) / count
     inside = (places >= held[0] - near) & (places <= held[-1] + near)
     return np.where(inside, np.interp(places, held, means), np.nan)
 
 
 def _dots(place: np.ndarray, rows: int) -> np.ndarray:
-    """Dots [rows, columns] of a line at heights place [columns] in [0, 1], steps filled; none where it is unknown."""
+    """Dots [rows, columns] of a line at heights place [columns] in [0, 1], connected vertically; none where NaN."""
     at = np.round(place * (rows - 1))
     after = np.append(at[1:], np.nan)
-    # As far as the dot before the next column's.
+    # Up to the dot before the next column's.
     reach = np.where(np.isfinite(after), after - np.sign(after - at), at)
     row = np.arange(rows)[::-1, None]
     return (row >= np.fmin(at, reach)) & (row <= np.fmax(at, reach)) & np.isfinite(at)

@@ -1,4 +1,4 @@
-"""Pictures and videos of MuJoCo states. The only file that knows OpenGL and PyAV."""
+"""Images and videos of MuJoCo states. The only file that uses OpenGL and PyAV."""
 
 import copy
 import ctypes.util
@@ -20,10 +20,10 @@ from traces_jax.host.show import strip
 
 WIDTH, HEIGHT = 480, 360
 
-# Faster playback than this is lost on the eye and costs drawing time.
+# A higher frame rate is not visible and takes more time to render.
 _MOST_FRAMES_PER_SECOND = 50
 
-# Suffix -> container, encoder and its options. Quick settings: the pictures are plain, and files stay small anyway.
+# Suffix -> container, encoder and its options. Fast settings: the images are simple, so files stay small anyway.
 _FORMATS: dict[str, tuple[str, str, dict[str, str]]] = {
     ".mp4": ("mp4", "libx264", {"crf": "23", "preset": "veryfast"}),
     ".webm": ("webm", "libvpx-vp9", {"crf": "32", "b:v": "0", "deadline": "realtime", "cpu-used": "8"}),
@@ -31,38 +31,38 @@ _FORMATS: dict[str, tuple[str, str, dict[str, str]]] = {
 
 
 class Painter:
-    """Draws states of one model. Use it in a `with` block: MuJoCo complains of drawing contexts left open at exit."""
+    """Renders states of one model. Use it in a `with` block: MuJoCo warns about contexts left open at exit."""
 
     def __init__(self, mj_model: mujoco.MjModel, *, camera: str = "track", width: int = WIDTH, height: int = HEIGHT):
         _choose_backend()
-        self._model = copy.copy(mj_model)  # the frame buffer must grow with the picture, but not in the caller's model
+        self._model = copy.copy(mj_model)  # the frame buffer is resized in a copy, not in the caller's model
         self._model.vis.global_.offwidth = width
         self._model.vis.global_.offheight = height
         self._data = mujoco.MjData(self._model)
         self._camera = camera
         try:
             self._renderer = mujoco.Renderer(self._model, height, width)
-        # A missing library shows as any of these, by backend and driver.
+        # A missing library raises any of these, depending on backend and driver.
         except (ImportError, AttributeError, OSError, RuntimeError, mujoco.FatalError) as error:
             reason = " ".join(str(error).split()).rstrip(".")
             raise _no_graphics(reason) from None
 
     def draw(self, qpos: np.ndarray) -> np.ndarray:
-        """qpos: [nq]. Returns uint8 [height, width, 3]. A non-finite state shows the finite one before it."""
+        """qpos: [nq]. Returns uint8 [height, width, 3]. For a non-finite state, the last finite one is drawn."""
         if np.all(np.isfinite(qpos)):
             self._data.qpos[:] = qpos
-        # All that a picture needs of a state; contacts and forces are not drawn.
+        # Kinematics is enough to draw; contacts and forces are not shown.
         mujoco.mj_kinematics(self._model, self._data)
         mujoco.mj_comPos(self._model, self._data)
         mujoco.mj_camlight(self._model, self._data)
         self._renderer.update_scene(self._data, camera=self._camera)
-        # Shadows and reflections are most of the time of a renderer without a GPU.
+        # Without a GPU, shadows and reflections would take most of the rendering time.
         self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
         self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
         return self._renderer.render()
 
     def close(self) -> None:
-        """Lets the drawing context go; a second call does nothing."""
+        """Frees the rendering context; a second call does nothing."""
         self._renderer.close()
 
     def __enter__(self) -> Self:
@@ -88,7 +88,7 @@ def frames(
 
 
 def pace(environment_seconds: float) -> tuple[int, fractions.Fraction]:
-    """Real time: draw every how many-th step, and the frames per second that go with it."""
+    """For playback in real time: the number of steps per frame, and the frames per second."""
     step_rate = fractions.Fraction(1 / environment_seconds).limit_denominator(1000)
     every = math.ceil(step_rate / _MOST_FRAMES_PER_SECOND)
     return every, step_rate / every
@@ -112,22 +112,22 @@ def write_episode(
     environment_seconds: float,
     below: strip.Strip | None = None,
 ) -> None:
-    """Draws the states qpos [T, nq] of an episode to a video that plays in real time. below: curves under it."""
+    """Renders the states qpos [T, nq] of an episode to a real-time video. below: curves to show below it."""
     every, fps = pace(environment_seconds)
     pictures = frames(mj_model, qpos, every=every)
     write_video(path, pictures if below is None else _with_curves(pictures, below, every), fps)
 
 
 def _with_curves(pictures: Iterable[np.ndarray], below: strip.Strip, every: int) -> Iterator[np.ndarray]:
-    """Pictures of every `every`-th step with the curves up to that step under them."""
+    """Images of every `every`-th step, with the curves up to that step below."""
     for number, picture in enumerate(pictures):
         yield np.concatenate([picture, below.draw(number * every)])
 
 
 def write_video(path: pathlib.Path, frames: Iterable[np.ndarray], fps: fractions.Fraction | float) -> None:
-    """Writes frames uint8 [H, W, 3] as .mp4 (H.264) or .webm (VP9); the file appears only when it is complete."""
+    """Writes frames uint8 [H, W, 3] as .mp4 (H.264) or .webm (VP9), atomically."""
     check_video_name(path)
-    import av  # an extra: only those who write videos need it
+    import av  # an optional dependency, only for videos
 
     container_name, encoder, options = _FORMATS[path.suffix]
     remaining = iter(frames)
@@ -148,9 +148,9 @@ def write_video(path: pathlib.Path, frames: Iterable[np.ndarray], fps: fractions
 
 
 def _choose_backend() -> None:
-    """Without a screen MuJoCo needs EGL or OSMesa, and asks an environment variable that the user may have set.
+    """Selects EGL or OSMesa if there is no display, unless the user has set MuJoCo's environment variable.
 
-    MuJoCo reads it on import, long before anyone wants a picture, so its context module is loaded again here.
+    MuJoCo reads the variable on import, before this function runs, so its context module is reloaded here.
     """
     if "MUJOCO_GL" in os.environ or sys.platform != "linux" or os.environ.get("DISPLAY"):
         return

@@ -1,4 +1,4 @@
-"""Curves under the picture of an episode: credits, what they sum up to, and the true cost. Drawn with numpy alone."""
+"""Curves below the video of an episode: credits, the resulting probability, and the true cost. Uses only NumPy."""
 
 import dataclasses
 
@@ -8,9 +8,9 @@ import numpy as np
 from traces_jax.host.show.curves import short
 
 HEIGHT = 168
-# Pixels: around a panel, for its name, for its newest value.
+# Pixels: around a panel, for its name, for its current value.
 _GAP, _LEFT, _RIGHT = 6, 76, 88
-# Curves are drawn so many times larger and then averaged, which makes their edges smooth.
+# Antialiasing: curves are drawn this many times larger and then averaged.
 _FINE = 4
 _LINE = 1.5
 
@@ -19,7 +19,7 @@ _PANEL = np.asarray((38, 41, 50), np.float32)
 _PALE = np.asarray((184, 188, 200), np.float32)
 _LIGHT = np.asarray((236, 238, 244), np.float32)
 
-# What numbers and names are written with. Rows of five dots, top first, one two-digit hexadecimal number each.
+# The font: rows of five dots, top first, one two-digit hexadecimal number each.
 _GLYPHS = {
     " ": "00000000000000", "-": "0000001f000000", ".": "00000000000c0c",
     "0": "0e11131519110e", "1": "040c040404040e", "2": "0e11010204081f", "3": "1f02040201110e",
@@ -36,7 +36,7 @@ class Curve:
     """One panel.
 
     Attributes:
-      name: written beside it.
+      name: written next to it.
       values: [T], none below 0.
       top: the value at the panel's upper edge.
       mark: the value of a dashed line, and the small text that explains it; None for no line.
@@ -91,7 +91,7 @@ def _curves(credit: np.ndarray, cost: np.ndarray, limit: float) -> list[Curve]:
 
 
 def _above(value: float) -> float:
-    """An upper edge; a curve that is zero throughout lies on the lower one."""
+    """The value of the upper edge; positive, so that a curve of zeros is drawn on the lower edge."""
     return float(value) or 1.0
 
 
@@ -103,7 +103,7 @@ def _panels(count: int, width: int, height: int) -> list[tuple[slice, slice]]:
 
 
 def _draw_panel(picture: np.ndarray, panel: tuple[slice, slice], curve: Curve) -> None:
-    """What stands still: ground, dashed line, name and scale. picture: [H, W, 3], changed."""
+    """Draws the static parts: background, dashed line, name and scale. picture: [H, W, 3], modified."""
     rows, columns = panel
     picture[panel] = _PANEL
     _write(picture, curve.name, rows.start + 2, _GAP, np.asarray(curve.colour, np.float32), size=2)
@@ -119,10 +119,10 @@ def _draw_panel(picture: np.ndarray, panel: tuple[slice, slice], curve: Curve) -
 
 
 def _draw_curve(panel: np.ndarray, curve: Curve) -> None:
-    """The whole curve and the area under it. panel: [H, W, 3], changed."""
+    """Draws the full curve and the area under it. panel: [H, W, 3], modified."""
     height, width = panel.shape[:2]
     columns, rows = width * _FINE, height * _FINE
-    # Every fine column holds the lowest and highest of its values, so that no step is lost between columns.
+    # Every fine column covers the lowest to the highest of its values, so that no step is lost between columns.
     samples = -(-curve.values.size // columns) + 1
     times = np.linspace(0, curve.values.size - 1, columns * samples)
     value = np.interp(times, np.arange(curve.values.size), curve.values).reshape(columns, samples)
@@ -139,7 +139,7 @@ def _draw_curve(panel: np.ndarray, curve: Curve) -> None:
 
 
 def _write(picture: np.ndarray, text: str, top: int, left: int, colour: np.ndarray, size: int = 1) -> None:
-    """Writes a text with its upper left corner there, letters of 5 x 7 dots of `size` pixels. picture is changed."""
+    """Writes text at (top, left), its upper left corner; letters have 5 x 7 dots of `size` pixels. Modifies picture."""
     for place, letter in enumerate(text):
         dots = np.unpackbits(np.frombuffer(bytes.fromhex(_GLYPHS[letter]), np.uint8)[:, None], axis=1)[:, 3:] > 0
         dots = dots.repeat(size, axis=0).repeat(size, axis=1)

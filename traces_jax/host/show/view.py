@@ -1,4 +1,4 @@
-"""A run as a person sees it in a terminal: curves over its iterations and the newest figures of each lane."""
+"""The terminal view of a run: curves over iterations and the latest values of each lane."""
 
 import dataclasses
 import itertools
@@ -21,24 +21,24 @@ from traces_jax.config import Config
 from traces_jax.host.run import metrics, progress
 from traces_jax.host.show import curves
 
-# The narrowest a curve may be, and the lowest and the highest.
+# Minimum width of a curve, and its minimum and maximum height.
 _NARROW, _LOW, _HIGH = 40, 3, 8
-# Lines of the table that are no lanes: its head, the mean, and a note on lanes that did not fit.
+# Lines of the table besides lanes: header, mean, and a note on lanes that did not fit.
 _TABLE_FRAME = 3
-# Chunks over which the speed is taken.
+# Number of chunks over which the speed is averaged.
 _RECENT = 10
-# Spaces of a column of the table beside its text.
+# Padding of a table column.
 _PADDING = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A number to look at.
+    """A metric to show.
 
     Attributes:
-      title: as a person calls it.
-      name: as the rows call it.
-      bounds: its lowest and highest value, if they are known beforehand.
+      title: shown to the user.
+      name: in the metrics rows.
+      bounds: its lowest and highest possible value, if known.
     """
 
     title: str
@@ -73,18 +73,19 @@ class View:
         self._count = 0
 
     def look(self) -> bool:
-        """Reads what is new. Returns whether the run is complete."""
+        """Reads new rows. Returns whether the run is complete."""
         self._rows.look()
         known = np.isfinite(self._rows.values["seconds"])
         before, self._count = self._count, int(known.sum())
-        # A lane that became non-finite has no more rows; that none are to come is seen when there is no news.
+        # A lane that became non-finite has no more rows. So the run also counts as complete if some lanes have reached
+        # the last iteration and there are no new rows.
         return bool(known[:, -1].all() or (known[:, -1].any() and self._count == before))
 
     def frame(self, width: int, height: int | None = None) -> rich.console.Group:
-        """What there is to see now, in so many characters and lines; without a height, all of it."""
+        """The current view, fitted to width and height; without a height, all of it."""
         known = np.isfinite(self._rows.values["seconds"]).any(axis=0)
         done = int(np.flatnonzero(known)[-1]) + 1 if known.any() else 0
-        # Lines break between parts, never within one: there the spaces are of another kind for a moment.
+        # Lines break between parts, never within one: spaces within a part are temporarily non-breaking.
         whole = "  ".join(part.replace(" ", "\xa0") for part in self._head(done))
         lines = textwrap.wrap(whole, width, break_on_hyphens=False)
         head = rich.text.Text("\n".join(lines).replace("\xa0", " "), style="bold")
@@ -95,14 +96,14 @@ class View:
         lanes, own = None, _HIGH
         if height is not None:
             left = height - len(lines) - _TABLE_FRAME
-            # Curves first: the table keeps room for two lines of lanes.
+            # Curves have priority: two lines are reserved for lanes.
             own = max(_LOW, min(_HIGH, (left - min(len(self._lanes), 2)) // rows - 2))
             lanes = left - rows * (own + 2)
         drawn = self._curves(done, width // columns, own, columns)
         return rich.console.Group(head, drawn, *self._table(done, width, lanes))
 
     def _head(self, done: int) -> list[str]:
-        """What is said above the curves, part by part."""
+        """The parts of the header."""
         config = self._config
         parts = [
             f"{config.task} ({config.method.source})",
@@ -118,26 +119,26 @@ class View:
         if done == config.iterations:
             parts.append("complete")
         elif done:
-            parts.append(f"last news {progress.clock(time.time() - self._path.stat().st_mtime)} ago")
+            parts.append(f"last update {progress.clock(time.time() - self._path.stat().st_mtime)} ago")
         return parts
 
     def _stopped(self, done: int) -> int:
-        """How many lanes have no more rows, as they became non-finite.
+        """How many lanes have no more rows, because they became non-finite.
 
-        All lanes have the rows of an iteration written at once; of the newest, some may be on their way.
+        Rows of all lanes are written together, so those of the newest iteration may be incomplete for a moment.
         """
         known = np.isfinite(self._rows.values["seconds"][:, max(done - 2, 0) : done])
         return int((~known.any(axis=1)).sum()) if done > 1 else 0
 
     def _seconds_each(self, done: int) -> float | None:
-        """How long an iteration took lately. None before there are two chunks."""
+        """Seconds of an iteration, recently. None before there are two chunks."""
         seconds, _ = curves.mean_and_deviation(self._rows.values["seconds"][:, :done])
         known = np.flatnonzero(np.isfinite(seconds))
-        # All iterations of a chunk have the time of its end; the first chunk's, which has compiling in it, only starts
-        # the clock.
+        # All iterations of a chunk have the time of its end. The first chunk includes compilation, so only its end time
+        # is used.
         ends = np.append(known[:-1][np.diff(seconds[known]) != 0], known[-1:])[-_RECENT - 1 :]
         count, took = np.diff(ends), np.diff(seconds[ends])
-        # The clock starts anew when a run is resumed.
+        # The clock restarts when a run is resumed.
         count, took = count[took > 0], took[took > 0]
         return float(took.sum() / count.sum()) if count.size else None
 
@@ -165,7 +166,7 @@ class View:
             text,
             title=title,
             title_align="left",
-            # In the lower edge it takes no line of its own; that adds a space and a stroke on the right.
+            # As part of the lower border it needs no extra line; rich adds a space and a dash on the right.
             subtitle=curves.axis("1", "iteration", str(done), width=width - 4),
             subtitle_align="right",
             width=width,
@@ -174,9 +175,10 @@ class View:
         )
 
     def _table(self, done: int, width: int, lines: int | None) -> list[rich.console.RenderableType]:
-        """The newest figures: mean over all lanes, the lanes, and a note if some are left out.
+        """The latest values: mean over all lanes, the lanes, and a note if some are left out.
 
-        Lanes have so many lines at most. Figures for which a line has no room are in the titles of the curves.
+        lines: maximum number of lines for lanes. Columns that do not fit are left out; their means are in the titles of
+        the curves.
         """
         pieces = [_pieces(lane.name) for lane in self._lanes]
         narrowest = max(len(piece.strip()) for name in pieces for piece in name) + _PADDING
@@ -200,25 +202,25 @@ class View:
         return [table, rich.text.Text(f"{hidden} more lanes; --once shows all.")] if hidden else [table]
 
     def _newest(self, figure: Figure, done: int) -> np.ndarray:
-        """The last known value of each lane, [S]; not a number where there is none."""
+        """The last known value of each lane, [S]; NaN if there is none."""
         values = self._rows.values[figure.name][:, :done]
         last = done - 1 - np.argmax(np.isfinite(values)[:, ::-1], axis=1)
         return values[np.arange(len(values)), last]
 
 
 def _mean_and_deviation(values: np.ndarray) -> tuple[str, str]:
-    """Over lanes [S], as text."""
+    """Mean and standard deviation over lanes [S], as text."""
     mean, deviation = curves.mean_and_deviation(values[:, None])
     return curves.short(mean[0]), curves.short(deviation[0])
 
 
 def _pieces(name: str) -> list[str]:
-    """A lane's name where a line may break: after a space, an equals sign, and the dots of a field, not of a number."""
+    """A lane's name, split where a line may break: after a space, an equals sign, and a dot of a field's path."""
     return re.split(r"(?<=[ =])|(?<=\.)(?=[a-z_])", name)
 
 
 def _packed(pieces: list[str], width: int) -> str:
-    """Lines that are filled with pieces as far as they go."""
+    """The pieces, wrapped to lines of at most `width`."""
     lines = [""]
     for piece in pieces:
         if lines[-1] and len((lines[-1] + piece).rstrip()) > width:
