@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from benchmarks import commands
 from traces_jax.host import cli
 
+# Environment steps of a run.
+_LONG, _SHORT = 1_000_000, 20_000
 _STUDY = """
 from traces_jax.host.study.rows import Row, Study
 
@@ -69,16 +71,17 @@ def main() -> int:
     """The command line."""
     root = pathlib.Path(tempfile.mkdtemp(prefix="traces_jax_study_"))
     core, both = {min(os.sched_getaffinity(0))}, os.sched_getaffinity(0)
-    study(root, "compile", 1, 5_000, "--jobs=1")
-    plain(root, "compile_both", 0, 5_000, both)
+    # Not measured: all programs are compiled once before.
+    study(root, "compile", 1, _LONG, "--jobs=1")
+    plain(root, "compile_both", 0, _LONG, both)
     found = {
-        "start of a run: 1 iteration, programs compiled": plain(root, "start", 0, 1_000, core),
+        "start and end of a run of 5 iterations, programs compiled": plain(root, "start", 0, 5_000, core),
         "plan and status of 1000 rows": study(root, "large", 1000, 5_000, "--status"),
-        "2 runs side by side": study(root, "beside", 2, 400_000, "--jobs=2"),
-        "2 runs one after the other, a core each": study(root, "after", 2, 400_000, "--jobs=1"),
-        "2 runs one after the other, both cores": total([plain(root, "wide", n, 400_000, both) for n in range(2)]),
-        "20 short runs by a study, one at a time": study(root, "short", 20, 20_000, "--jobs=1"),
-        "20 short runs by calls of train": total([plain(root, "calls", n, 20_000, core) for n in range(20)]),
+        "2 runs side by side": study(root, "beside", 2, _LONG, "--jobs=2"),
+        "2 runs one after the other, a core each": study(root, "after", 2, _LONG, "--jobs=1"),
+        "2 runs one after the other, both cores": total([plain(root, "wide", n, _LONG, both) for n in range(2)]),
+        "20 short runs by a study, one at a time": study(root, "short", 20, _SHORT, "--jobs=1"),
+        "20 short runs by calls of train": total([plain(root, "calls", n, _SHORT, core) for n in range(20)]),
         "the report at the end of 20 runs": call(
             ["traces_jax.report", str(root / "short"), f"--out={root / 'report'}"]
         ),
