@@ -92,6 +92,7 @@ def table(folder: pathlib.Path) -> dict:
 
 _SEED = flags.DEFINE_integer("seed", 0, "Another has other moments.", allow_override=True)
 _KILLS = flags.DEFINE_integer("kills", 20, "Of each kind.")
+_VICTIMS = flags.DEFINE_multi_enum("victims", VICTIMS, VICTIMS, "What is killed.")
 
 
 def main() -> int:
@@ -102,11 +103,13 @@ def main() -> int:
     if quiet.finish(0, chance) != cli.OK:
         raise RuntimeError(f"the undisturbed study failed; see {root}")
     expected, wrong = table(quiet.folder), []
-    for victim in VICTIMS:
+    for victim in _VICTIMS.value:
         kills, studies = 0, 0
         while kills < _KILLS.value:
             own = Disturbed(victim, root / f"{victim.replace(' ', '_')}_{studies}")
             code = own.finish(_KILLS.value - kills, chance)
+            if code and not own.kills:
+                raise RuntimeError(f"a study failed that nobody had disturbed; see {root}")
             kills, studies = kills + own.kills, studies + 1
             different = [] if code else remains.differences(expected, table(own.folder))
             if code or different:
