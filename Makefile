@@ -27,16 +27,18 @@ lint: $(STAMP)  ## Check style and types.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP)  ## Print the speed table.
+bench: $(STAMP)  ## Print the speed table, and what a study costs.
 	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.study
 
 fuzz: $(STAMP)  ## Damage files and settings by the ten thousand, print what their readers made of them.
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.fuzz_files
 	$(BIN)/python -m benchmarks.fuzz_config
 
-kill: $(STAMP)  ## Kill commands at 50 moments, fill the disk at 10 (Linux, as root), compare the ends.
+kill: $(STAMP)  ## Kill commands at 50 moments and studies at 60, fill the disk at 10 (Linux, as root), compare the ends.
 	$(BIN)/python -m benchmarks.kill
 	$(BIN)/python -m benchmarks.disk_full
+	$(BIN)/python -m benchmarks.kill_study
 
 clean:  ## Remove the virtual environment and caches; runs/ stays.
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,7 +1,7 @@
 """Settings: the only package that defines defaults, fields and allowed values."""
 
 from traces_jax.config.checks import RENAMED, check_iterations, check_path, paths_named, unknown
-from traces_jax.config.effects import changed, without_effect
+from traces_jax.config.effects import changed, matters_to, without_effect
 from traces_jax.config.fields import MOST, ConfigError, show
 from traces_jax.config.schema import (
     CollectConfig,
@@ -54,6 +54,7 @@ __all__ = [
     "from_saved",
     "lanes",
     "make",
+    "matters_to",
     "paths_named",
     "show",
     "to_dict",

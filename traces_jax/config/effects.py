@@ -39,6 +39,23 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
     (lambda config: True, "it is for traces_jax.collect", ("collect.",)),
 )
 
+# What the commands before a training read. A path that ends with a dot is a whole group.
+_READ = {
+    "collect": (
+        *("preset", "task", "physics", "environment.", "policy.", "critic.", "normalize.", "ppo.", "lagrange."),
+        *("collect.", "constraint.cost_limit"),
+    ),
+    "pretrain": (
+        *("preset", "task", "physics", "environment.", "normalize.", "estimator.", "labels.", "pretrain."),
+        *("constraint.cost_limit", "refit.store", "refit.max_grad_norm"),
+    ),
+}
+
+
+def matters_to(command: str, path: str) -> bool:
+    """Whether `collect` or `pretrain` does something else if the field has another value."""
+    return any(path == known or (known.endswith(".") and path.startswith(known)) for known in _READ[command])
+
 
 def without_effect(config: Config) -> dict[str, str]:
     """The dotted paths of fields without effect on a training run with this config, and the reason for each.

@@ -41,6 +41,11 @@ class Group:
         return f"{self.method} {self.setting}".strip()
 
     @property
+    def title(self) -> str:
+        """Method and setting as a study names them."""
+        return f"{self.source} {self.setting}".strip()
+
+    @property
     def limit(self) -> float:
         """The hidden threshold; the same for all lanes of a setting."""
         return self.lanes[0].limit
@@ -124,6 +129,9 @@ def _differs(settings: Sequence[Mapping[str, object]], path: str) -> bool:
 
 def _name(lanes: Sequence[Lane], differing: Sequence[str]) -> str:
     """lanes: of one setting. differing: fields in which settings of its task and method differ."""
+    labels = {lane.label for lane in lanes}
+    if len(labels) == 1 and None not in labels:
+        return labels.pop() or ""
     if len(differing) > _MOST_FIELDS:
         return f"{', '.join(dict.fromkeys(lane.run for lane in lanes))} {lanes[0].swept}".strip()
     setting = _setting(lanes[0])

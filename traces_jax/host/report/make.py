@@ -1,5 +1,6 @@
 """From run folders to a report folder."""
 
+import dataclasses
 import itertools
 import os
 import pathlib
@@ -13,6 +14,7 @@ from traces_jax.host import errors, files
 from traces_jax.host.report import canvas, groups, page, pictures, read, tables
 from traces_jax.host.report.groups import Group
 from traces_jax.host.report.read import Lane
+from traces_jax.host.study import record
 
 Item = TypeVar("Item")
 _FILES = ("index.html", "results.md", "results.tex", "results.csv", "improvement.csv", "pictures")
@@ -28,25 +30,32 @@ def make(folders: Sequence[pathlib.Path], out: pathlib.Path) -> None:
     """Reads all runs, draws all plots, writes the report. Nothing is written if no run can be read."""
     check_out(out)
     console = rich.console.Console()
-    lanes, notes = _read(folders, console)
+    runs, wanted = _runs(folders)
+    lanes, notes = _read(runs, console)
     if not lanes:
         others = f", nor in {len(folders) - 1} others" if len(folders) > 1 else ""
         raise errors.UserError(f"there is no run to report on in {folders[-1]} ({notes[-1][1]}){others}.")
     grouped, repeated = groups.make(lanes)
     tasks = [list(own) for _, own in itertools.groupby(grouped, key=lambda group: group.task)]
     listed = list_notes([*notes, *repeated])
-    _write(out, _contents(tasks, _draw(tasks, console), summary=_summary(lanes), notes=listed))
+    contents = _contents(tasks, wanted, _draw(tasks, console), summary=_summary(lanes), notes=listed)
+    _write(out, contents)
     for note in listed:
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _contents(
-    tasks: Sequence[Sequence[Group]], sections: Sequence[page.Section], *, summary: str, notes: Sequence[str]
+    tasks: Sequence[Sequence[Group]],
+    wanted: Sequence[tuple[str, str]],
+    sections: Sequence[page.Section],
+    *,
+    summary: str,
+    notes: Sequence[str],
 ) -> dict[str, str | bytes]:
-    """The files of a report: name -> content."""
+    """The files of a report: name -> content. wanted: pairs that are compared; every pair if there are none."""
     evaluated = tables.evaluated(tasks)
     results = tables.results(evaluated)
-    middles, improvements = tables.middles(evaluated), tables.improvements(evaluated)
+    middles, improvements = tables.middles(evaluated), tables.improvements(evaluated, wanted)
     every = [table for table in (*results, middles, improvements) if table.rows]
     markdown = [f"# Runs of traces_jax\n\n{summary}\n", *map(tables.markdown, every)]
     if notes:
@@ -65,7 +74,7 @@ def _contents(
         "results.md": "\n".join(markdown),
         "results.tex": "\n".join([_PREAMBLE, *map(tables.latex, every)]),
         "results.csv": tables.results_csv(evaluated),
-        "improvement.csv": tables.improvements_csv(evaluated),
+        "improvement.csv": tables.improvements_csv(evaluated, wanted),
         **files_of_pictures,
     }
 
@@ -103,13 +112,33 @@ def list_notes(notes: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{', '.join(names)}: {text}." for text, names in folders.items()]
 
 
-def _read(folders: Sequence[pathlib.Path], console: rich.console.Console) -> tuple[list[Lane], list[tuple[str, str]]]:
+def _runs(folders: Sequence[pathlib.Path]) -> tuple[dict[pathlib.Path, str | None], list[tuple[str, str]]]:
+    """Run folders with what a study calls them, those of studies among them; and pairs that studies compare."""
+    runs: dict[pathlib.Path, str | None] = {}
+    wanted: list[tuple[str, str]] = []
+    for folder in folders:
+        found = record.read(folder)
+        if found is None:
+            runs.setdefault(folder)
+        else:
+            runs |= found.runs
+            wanted += found.compare
+    return runs, wanted
+
+
+def _read(
+    runs: Mapping[pathlib.Path, str | None], console: rich.console.Console
+) -> tuple[list[Lane], list[tuple[str, str]]]:
     lanes: list[Lane] = []
     notes: list[tuple[str, str]] = []
-    once = list({os.path.realpath(folder): folder for folder in folders}.values())
+    once = list({os.path.realpath(folder): folder for folder in runs}.values())
     for folder, name in _track("reading run folders:", list(zip(once, _names(once), strict=True)), console):
+        label = runs[folder]
+        if label is not None and not folder.exists():
+            notes.append((name, "has not begun"))
+            continue
         found, said = read.read(folder, name)
-        lanes += found
+        lanes += [dataclasses.replace(lane, label=label) for lane in found]
         notes += [(name, text) for text in said]
     return lanes, notes
 

@@ -50,6 +50,7 @@ class Lane:
       rows: name -> [I], a number for each iteration, NaN where there is none; "iteration" and "steps" always.
       episodes: name -> [N], raw episodes of the main evaluation, with 1 or 0 for "accepted"; empty without one.
       diagnosis: of its saved credits, if any.
+      label: name of its setting in a study; None outside of studies.
     """
 
     run: str
@@ -62,6 +63,7 @@ class Lane:
     rows: Mapping[str, np.ndarray]
     episodes: Mapping[str, np.ndarray]
     diagnosis: credits.Diagnosis | None
+    label: str | None = None
 
 
 def read(folder: pathlib.Path, run: str) -> tuple[list[Lane], list[str]]:

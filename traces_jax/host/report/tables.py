@@ -184,11 +184,19 @@ def _middle(group: Group) -> list[Estimate]:
     return [statistics.estimate(statistics.interquartile_mean, group.scores(name)) for name in ("return", "cost")]
 
 
-def improvements(tasks: Sequence[Sequence[Group]]) -> Table:
+def pairs(own: Sequence[Group], wanted: Sequence[tuple[str, str]]) -> list[tuple[Group, Group]]:
+    """Groups of a task that are compared. wanted: pairs of titles; every pair if there are none."""
+    if not wanted:
+        return list(itertools.combinations(own, 2))
+    by_title = {group.title: group for group in own}
+    return [(by_title[first], by_title[second]) for first, second in wanted if first in by_title and second in by_title]
+
+
+def improvements(tasks: Sequence[Sequence[Group]], wanted: Sequence[tuple[str, str]] = ()) -> Table:
     """For each pair of methods on a task: how often a seed of the first does better than one of the second."""
     rows = []
     for own in tasks:
-        for place, (first, second) in enumerate(itertools.combinations(own, 2)):
+        for place, (first, second) in enumerate(pairs(own, wanted)):
             cells = [_estimate(estimate, digits=2) for estimate in _improvement(first, second)]
             task = Cell(groups.short(first.task) if not place else "")
             rows.append([task, Cell(first.name), Cell(second.name), *cells])
@@ -292,14 +300,14 @@ def results_csv(tasks: Sequence[Sequence[Group]]) -> str:
     return _csv([*head, "within_limit", "best"], lines)
 
 
-def improvements_csv(tasks: Sequence[Sequence[Group]]) -> str:
-    """A line for each pair of methods on a task."""
+def improvements_csv(tasks: Sequence[Sequence[Group]], wanted: Sequence[tuple[str, str]] = ()) -> str:
+    """A line for each pair of methods that is compared on a task."""
     lines: list[dict[str, object]] = [
         {"task": first.task, "method": first.name, "against": second.name}
         | _columns("higher_return", higher)
         | _columns("lower_cost", lower)
         for own in tasks
-        for first, second in itertools.combinations(own, 2)
+        for first, second in pairs(own, wanted)
         for higher, lower in [_improvement(first, second)]
     ]
     head = [f"{name}{part}" for name in ("higher_return", "lower_cost") for part in ("", "_low", "_high")]

@@ -10,19 +10,16 @@ run.lock        held by the process that trains
 
 import contextlib
 import dataclasses
-import datetime
-import fcntl
 import json
 import os
 import pathlib
-import socket
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from traces_jax import config as config_lib
 from traces_jax.config import Config
-from traces_jax.host import errors, files
+from traces_jax.host import errors, files, locks
 
 # Groups that do not affect what a run computes (logging, or work before the run). They may change on resume.
 _FREE_TO_CHANGE = ("run", "collect", "pretrain")
@@ -37,24 +34,14 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
     _check_ours(folder)
     with files.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.read(handle, 200).decode(errors="replace").strip()
-            raise errors.UserError(
-                f"run folder {folder} is in use by {holder or 'another process'}; wait for it, or choose another "
-                f"--run_dir."
-            ) from None
-        began = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+    with locks.alone(folder / _LOCK, lambda holder: _in_use(folder, holder)):
         with files.writing(folder):
-            os.truncate(handle, 0)
-            os.write(handle, f"process {os.getpid()} on {socket.gethostname()} since {began}\n".encode())
             _clean(folder)
         yield
-    finally:
-        os.close(handle)
+
+
+def _in_use(folder: pathlib.Path, holder: str) -> errors.UserError:
+    return errors.UserError(f"run folder {folder} is in use by {holder}; wait for it, or choose another --run_dir.")
 
 
 def _check_ours(folder: pathlib.Path) -> None:

@@ -1,0 +1,15 @@
+"""Labels of whole trajectories only, at most 5000 (the paper's terminal-only labels, four tasks)."""
+
+from traces_jax.host.study.rows import Row, Study
+
+
+def get_study():
+    """Beside labels of prefixes of as many trajectories."""
+    many = {"query.budget": 5000}
+    rows = []
+    for task in ("Ant", "HalfCheetah", "AntRun", "CarRun"):
+        rows += [
+            Row(task, "traces", "wholes", {**many, "labels.terminal_only": True}, warm=True),
+            Row(task, "traces", "prefixes", many, warm=True),
+        ]
+    return Study(rows, compare=[("traces wholes", "traces prefixes")])
