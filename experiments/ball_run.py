@@ -9,10 +9,9 @@ def get_config():
         task="SafetyBallRun-v0",
         steps=1_000_000,
         environment={"count": 10, "steps": 100},
-        policy={"hidden": (32, 32), "min_std": 0.05},
+        policy={"hidden": (32, 32)},
         critic={"hidden": (32, 32)},
-        ppo={"passes": 20, "actor_lr": 1e-4},
-        lagrange={"initial": 1.0},
+        ppo={"passes": 20},
         labels={"interval": 5},
         # Iterations of a fraction of a second.
         run={"chunk": 5, "checkpoint_every": 50},

@@ -9,13 +9,10 @@ def get_config():
         task="SafetyCarRun-v0",
         steps=2_000_000,
         environment={"count": 10, "steps": 200},
-        policy={"hidden": (32, 32), "min_std": 0.05},
+        policy={"hidden": (32, 32)},
         critic={"hidden": (32, 32)},
-        ppo={"passes": 20, "actor_lr": 1e-4},
-        lagrange={"initial": 1.0},
+        ppo={"passes": 20},
         labels={"interval": 5},
-        # Half of the default's work is enough here: docs/results.md.
-        refit={"new_batch": 1, "stored_batch": 7},
         # Iterations of a fraction of a second.
         run={"chunk": 5, "checkpoint_every": 50},
         # By then the car without a limit is too fast nearly all the time.

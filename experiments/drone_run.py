@@ -10,7 +10,6 @@ def get_config():
         steps=2_000_000,
         environment={"count": 10, "steps": 200},
         ppo={"passes": 20},
-        lagrange={"initial": 1.0},
         labels={"interval": 5},
         # Iterations of a fraction of a second.
         run={"chunk": 5, "checkpoint_every": 50},

@@ -20,8 +20,13 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 def make_config(**changes: Any) -> config_lib.Config:
-    """Defaults with `changes` applied, validated. With the true cost unless they say otherwise."""
-    return config_lib.from_dict(config_lib.make(**{"method": {"source": "oracle"}, **changes}).to_dict())
+    """Defaults with `changes` applied, validated.
+
+    Unless they say otherwise: with the true cost, and with exploring environments only.
+    """
+    constraint = {"policy": "noisy", **changes.pop("constraint", {})}
+    given = {"method": {"source": "oracle"}, "constraint": constraint, **changes}
+    return config_lib.from_dict(config_lib.make(**given).to_dict())
 
 
 _CANDIDATES = {
@@ -43,6 +48,8 @@ _CANDIDATES = {
         "jensen",
         "paper",
         "never",
+        "adam",
+        "plain",
     ],
     tuple[int, ...]: [(7,)],
     tuple[float, ...]: [(0.7, 1)],

@@ -120,8 +120,14 @@ def test_numbers_are_checked_for_type_and_range(path):
         ),
         (
             {"ppo": {"minibatch": 30}},
-            "ppo.minibatch=30 does not divide the 20000 samples of an iteration "
-            "(environment.count * environment.steps = 20 * 1000); 32 would be right.",
+            "ppo.minibatch=30 does not divide the 16000 samples of an iteration "
+            "(environment.count * environment.steps = 20 * 1000 without the 4 that play the mean action); "
+            "32 would be right.",
+        ),
+        (
+            {"environment": {"count": 1}},
+            "constraint.policy='both' is not right with environment.count=1: one environment plays the mean action and "
+            "another one explores; 'noisy', or 2 environments, would be right.",
         ),
         (
             {"run": {"chunk": 7, "checkpoint_every": 7}},
@@ -251,7 +257,7 @@ def test_the_traced_fields():
     """A field that changes side changes what a sweep can do and what compiles; that should not happen unnoticed."""
     assert TRACED == [
         "constraint.cost_limit", "constraint.d", "estimator.action_clip", "estimator.clamp", "labels.noise",
-        "lagrange.initial", "lagrange.lr", "lagrange.maximum",
+        "lagrange.initial", "lagrange.integral", "lagrange.lr", "lagrange.maximum",
         "lagrange.proportional", "ppo.actor_lr",
         "ppo.clip", "ppo.cost_critic_l2",
         "ppo.cost_gae_lambda", "ppo.critic_lr", "ppo.entropy", "ppo.gae_lambda", "ppo.gamma", "ppo.max_grad_norm",
@@ -323,10 +329,12 @@ PAPER = {
     "environment.reset_each_iteration": True, "environment.terminate_when_unhealthy": False,
     "policy.hidden": (64, 64), "policy.activation": "relu", "policy.mean": "free", "policy.initial_log_std": 0.0,
     "policy.min_std": 0.0, "critic.hidden": (64, 64), "critic.activation": "relu", "normalize.observations": True,
-    "normalize.rewards": True, "normalize.costs": "learned", "ppo.minibatch": 100, "ppo.actor_lr": 3e-4,
+    "normalize.rewards": True, "normalize.costs": "learned", "normalize.mixed": False, "ppo.minibatch": 100,
+    "ppo.actor_lr": 3e-4,
     "ppo.critic_lr": 3e-4, "ppo.actor_lr_decay": True, "ppo.clip": 0.2, "ppo.target_kl": 0.02, "ppo.entropy": 0.01,
     "ppo.gamma": 0.99, "ppo.gae_lambda": 0.95, "ppo.cost_gae_lambda": 0.95, "ppo.max_grad_norm": 0.5,
-    "ppo.reward_critic_l2": 1e-3, "ppo.cost_critic_l2": 1e-2, "lagrange.initial": 1e-3, "lagrange.lr": 0.035,
+    "ppo.reward_critic_l2": 1e-3, "ppo.cost_critic_l2": 1e-2, "lagrange.rule": "adam",
+    "lagrange.initial": 1e-3, "lagrange.lr": 0.035,
     "lagrange.maximum": 1e9, "lagrange.proportional": 0.0, "lagrange.window": 50, "method.order": "paper",
     "estimator.hidden": 4, "estimator.depth": 2, "estimator.decoder": (64, 64), "estimator.decoder_reads": "summary",
     "estimator.clamp": -7.0, "estimator.normalize_inputs": False, "estimator.initial_probability": 0.95,
@@ -335,6 +343,7 @@ PAPER = {
     "query.min_cv": 0.0, "refit.passes": 5, "refit.steps": 13, "refit.new_batch": 8, "refit.stored_batch": 24,
     "refit.store": 1000, "refit.lr": 1e-3, "refit.weight_decay": 1e-4, "refit.max_grad_norm": 1e9,
     "refit.target_accuracy": 0.975, "constraint.form": "jensen", "constraint.d": 0.9,
+    "constraint.shape": "plain", "constraint.policy": "noisy", "constraint.keep": False, "estimator.memory": False,
     # The rest of the paper's settings, which experiment files say by themselves.
     "constraint.cost_limit": 25.0, "labels.noise": 0.0, "query.budget": 0, "method.source": "traces",
     "estimator.init": "none",
@@ -345,8 +354,10 @@ BY_FAMILY = {
     "Circle": {"ppo.passes": 40, "labels.interval": 20, "query.fraction": 0.05, "steps": 10_000_000,
                "environment.count": 20, "environment.steps": 1000},
     "BallRun": {"ppo.passes": 20, "labels.interval": 5, "query.fraction": 0.1, "steps": 1_000_000,
+                "lagrange.initial": 1.0,
                 "environment.count": 10, "environment.steps": 100},
     "Run": {"ppo.passes": 20, "labels.interval": 5, "query.fraction": 0.1, "steps": 2_000_000,
+            "lagrange.initial": 1.0,
             "environment.count": 10, "environment.steps": 200},
 }  # fmt: skip
 
@@ -507,7 +518,8 @@ def test_a_sweep_over_what_has_no_effect_is_refused():
 @pytest.mark.parametrize("source", ["oracle", "traces"])
 def test_what_shapes_every_run_is_never_without_effect(source):
     idle = config_lib.without_effect(make_config(method={"source": source}))
-    assert not [path for path in idle if path.startswith(("ppo.", "lagrange.", "policy.", "environment.", "run."))]
+    assert not [path for path in idle if path.startswith(("ppo.", "policy.", "environment.", "run."))]
+    assert [path for path in idle if path.startswith("lagrange.")] == ["lagrange.lr"], "the rule has no use for it"
     assert ("estimator.clamp" in idle) == (source == "oracle") == ("constraint.form" in idle)
 
 

@@ -89,8 +89,8 @@ def test_summary_by_hand():
         broken=[[0, 0], [1, 0]],
     )
     accepted = jnp.asarray([[True, False], [False, True]])
-    summary = {name: float(value) for name, value in episodes.summary(truth, accepted).items()}
-    assert summary == {
+    summary = {name: float(value) for name, value in episodes.summary(truth, accepted, jnp.zeros(2, bool)).items()}
+    assert {name: value for name, value in summary.items() if not name.startswith("deployed/")} == {
         "episode/return": 6.0,
         "episode/cost": pytest.approx(11 / 3),
         "episode/length": 30.0,
@@ -102,6 +102,6 @@ def test_summary_by_hand():
 
 
 def test_summary_without_episodes():
-    summary = episodes.summary(make_truth([[0], [0]]), jnp.ones((2, 1), bool))
+    summary = episodes.summary(make_truth([[0], [0]]), jnp.ones((2, 1), bool), jnp.zeros(1, bool))
     assert float(summary["episode/count"]) == 0.0
     assert all(np.isnan(summary[f"episode/{name}"]) for name in ("return", "cost", "length", "accepted"))

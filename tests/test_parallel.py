@@ -54,7 +54,7 @@ def test_two_seeds_equal_two_single_runs(devices):
     for seed in (0, 1):
         alone, _ = finish(on_devices(make_config(**SMALL, seed=seed), 1), 2)
         assert_trees_close(lane(both, seed).agent, alone.agent, rtol=1e-4, atol=1e-5)
-        assert_trees_close(lane(both, seed).window, alone.window, rtol=1e-4, atol=1e-5)
+        assert_trees_close(lane(both, seed).windows, alone.windows, rtol=1e-4, atol=1e-5)
     first, second = (jax.tree.leaves(lane(both, seed).agent)[0] for seed in (0, 1))
     assert not np.allclose(first, second)  # otherwise the comparison above would say nothing
 

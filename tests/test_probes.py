@@ -83,7 +83,7 @@ def test_a_budget_is_spent_and_not_exceeded():
     np.testing.assert_allclose(late["episode/return"], late["episode/cost"], rtol=1e-4)
     np.testing.assert_allclose(late["episode/cost"][:2], limits[:2], atol=0.4)
     assert (late["constraint/multiplier"][:2] > 1.0).all()
-    assert late["episode/return"][2] > 9.0 and late["constraint/multiplier"][2] == 0.0
+    assert late["episode/return"][2] > 9.0 and late["constraint/multiplier"][2] < 0.06, "the lower bound"
     np.testing.assert_array_equal(rows["constraint/limit"], np.repeat(limits, iterations).reshape(3, iterations))
     # The clock ends these episodes, three of each of the eight environments in an iteration.
     np.testing.assert_array_equal(rows["episode/length"], np.full((3, iterations), 10.0))

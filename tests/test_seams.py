@@ -112,8 +112,9 @@ def collected(config, made, state):
         transitions=transitions,
         truth=truth,
         statistics=state.normalizers.observation,
-        window=state.window,
+        windows=state.windows,
         iteration=jnp.int32(0),
+        plays_mean=jnp.zeros(config.environment.count, bool),
     )
 
 

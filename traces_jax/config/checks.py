@@ -132,11 +132,18 @@ def sizes(config: Config) -> None:
             f"where random keys repeat."
         )
     check_iterations(config, "steps", config.steps)
-    per_iteration = config.iteration_steps
-    if per_iteration % config.ppo.minibatch:
+    if config.environment.count == 1 and config.constraint.policy != "noisy":
         raise ConfigError(
-            f"ppo.minibatch={config.ppo.minibatch} does not divide the {per_iteration} samples of an iteration "
-            f"({_product(config)}); {_nearest_divisor(per_iteration, config.ppo.minibatch)} would be right."
+            f"constraint.policy={config.constraint.policy!r} is not right with environment.count=1: one environment "
+            f"plays the mean action and another one explores; 'noisy', or 2 environments, would be right."
+        )
+    if config.samples % config.ppo.minibatch:
+        without = (
+            f" without the {config.mean_environments} that play the mean action" if config.mean_environments else ""
+        )
+        raise ConfigError(
+            f"ppo.minibatch={config.ppo.minibatch} does not divide the {config.samples} samples of an iteration "
+            f"({_product(config)}{without}); {_nearest_divisor(config.samples, config.ppo.minibatch)} would be right."
         )
     if config.iterations % config.run.chunk:
         raise ConfigError(

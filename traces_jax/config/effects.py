@@ -11,9 +11,38 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         lambda config: config.method.source == "oracle",
         "method.source=oracle is given the true cost",
         (
-            *("estimator.", "query.", "refit.", "method.order", "constraint.form", "constraint.d"),
+            *(
+                "estimator.",
+                "query.",
+                "refit.",
+                "method.order",
+                "constraint.form",
+                "constraint.d",
+                "constraint.shape",
+                "constraint.correction",
+            ),
             *("labels.interval", "labels.terminal_only", "labels.noise"),
         ),
+    ),
+    (
+        lambda config: config.constraint.policy == "noisy",
+        "constraint.policy=noisy measures the exploring policy",
+        ("constraint.share",),
+    ),
+    (
+        lambda config: config.constraint.form == "jensen",
+        "constraint.form=jensen constrains summed costs, not a probability",
+        ("constraint.correction",),
+    ),
+    (
+        lambda config: config.lagrange.rule == "adam",
+        "lagrange.rule=adam has a learning rate instead",
+        ("lagrange.integral",),
+    ),
+    (
+        lambda config: config.lagrange.rule == "controlled",
+        "lagrange.rule=controlled has gains instead",
+        ("lagrange.lr",),
     ),
     (
         lambda config: config.labels.terminal_only,
@@ -33,7 +62,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
     (
         lambda config: config.estimator.init != "none",
         "estimator.init names one that is not fresh",
-        ("estimator.initial_probability", "estimator.initial_spread"),
+        ("estimator.initial_probability", "estimator.initial_spread", "estimator.memory"),
     ),
     (lambda config: True, "it is for traces_jax.pretrain", ("pretrain.",)),
     (lambda config: True, "it is for traces_jax.collect", ("collect.",)),

@@ -22,7 +22,7 @@ _PAPER: dict[str, Any] = {
     "environment": {"reset_each_iteration": True, "terminate_when_unhealthy": False},
     "policy": {"hidden": (64, 64), "activation": "relu", "mean": "free", "initial_log_std": 0.0, "min_std": 0.0},
     "critic": {"hidden": (64, 64), "activation": "relu"},
-    "normalize": {"observations": True, "rewards": True, "costs": "learned"},
+    "normalize": {"observations": True, "rewards": True, "costs": "learned", "mixed": False},
     "ppo": {
         "passes": 40,
         "minibatch": 100,
@@ -41,7 +41,14 @@ _PAPER: dict[str, Any] = {
         "reward_critic_l2": 1e-3,
         "cost_critic_l2": 1e-2,
     },
-    "lagrange": {"initial": 1e-3, "lr": 0.035, "maximum": _NO_BOUND, "proportional": 0.0, "window": 50},
+    "lagrange": {
+        "rule": "adam",
+        "initial": 1e-3,
+        "lr": 0.035,
+        "maximum": _NO_BOUND,
+        "proportional": 0.0,
+        "window": 50,
+    },
     "method": {"order": "paper"},
     "estimator": {
         "hidden": 4,
@@ -53,6 +60,7 @@ _PAPER: dict[str, Any] = {
         # Ours. The authors' code initializes the decoder's head with weights around -0.5, which cannot be set here.
         "initial_probability": 0.95,
         "initial_spread": 0.1,
+        "memory": False,
         "cost": "mean",
     },
     "labels": {"interval": 20, "terminal_only": False, "early_end": "violating"},
@@ -71,11 +79,11 @@ _PAPER: dict[str, Any] = {
         "max_grad_norm": _NO_BOUND,
         "target_accuracy": 0.975,
     },
-    "constraint": {"form": "jensen", "d": 0.9},
+    "constraint": {"form": "jensen", "d": 0.9, "shape": "plain", "policy": "noisy", "correction": 0, "keep": False},
 }
 # Differences for tasks whose names contain a given word.
 _PAPER_BY_TASK: dict[str, dict[str, Any]] = {
-    "Run-": {"ppo": {"passes": 20}, "labels": {"interval": 5}},
+    "Run-": {"ppo": {"passes": 20}, "labels": {"interval": 5}, "lagrange": {"initial": 1.0}},
     "Circle": {"query": {"fraction": 0.05}},
 }
 

@@ -53,7 +53,7 @@ class PolicyConfig:
     mean: str = choice("tanh", "tanh", "free")
     initial_log_std: float = static(0.0, "a number from -5 to 2", lambda value: -5 <= value <= 2)
     # Added to the learned standard deviation, so that some noise remains: without it a discontinuous cost has no slope.
-    min_std: float = static(0.0, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+    min_std: float = static(0.05, "a number from 0 to 1", lambda value: 0 <= value <= 1)
 
 
 @settings
@@ -70,8 +70,13 @@ class NormalizeConfig:
 
     observations: bool = switch(True)
     rewards: bool = switch(True)
-    # "learned": normalize costs from an estimator, whose scale is arbitrary, but not the true cost.
-    costs: str = choice("learned", "learned", "always", "never")
+    # "recent": divide cost advantages by their standard deviation over the last iterations, so that the multiplier
+    # means the same on every task and at every time of a run. "learned": divide the costs of an estimator by their
+    # standard deviation since the start, cut at 5 of them, but not the true cost. "always": both.
+    costs: str = choice("recent", "recent", "learned", "always", "never")
+    # Standardize the mix of reward and cost advantages, so that the multiplier does not change the size of the step
+    # relative to the entropy bonus.
+    mixed: bool = switch(True)
 
 
 @settings
@@ -99,14 +104,19 @@ class PPOConfig:
 class LagrangeConfig:
     """The multiplier of the cost constraint."""
 
-    initial: float = nonnegative(1e-3)
-    lr: float = positive(0.035)
+    # "controlled": a proportional-integral controller of the multiplier's logarithm, which suits any scale of the cost.
+    # "adam": gradient ascent with Adam, as in the paper.
+    rule: str = choice("controlled", "controlled", "adam")
+    initial: float = nonnegative(1.0)
     # Upper bound of the multiplier. Without it, a constraint that cannot be met would raise the multiplier until the
-    # reward no longer matters.
-    maximum: float = positive(5.0)
-    # Gain of the proportional term: a violation as large as the limit adds this to the multiplier at once. The paper
-    # has none (0).
+    # reward no longer matters. Under the rule "controlled" its inverse is the lower bound.
+    maximum: float = positive(20.0)
+    # Change of the logarithm in an iteration, at a full violation (see `Verdict.tolerance`).
+    integral: float = nonnegative(0.05)
+    # A full violation multiplies the multiplier in force by exp(proportional) at once.
     proportional: float = nonnegative(1.0)
+    # Learning rate of the rule "adam".
+    lr: float = positive(0.035)
     # Number of finished episodes over which the constraint is averaged.
     window: int = whole(50)
 
@@ -145,6 +155,8 @@ class EstimatorConfig:
     initial_spread: float = static(0.6, "a number above 0 and at most 10", lambda value: 0 < value <= 10)
     # Cost of a step: mean of the clamped credit, mean of the unclamped credit (as released), or a sample.
     cost: str = choice("clamped_mean", "clamped_mean", "mean", "sample")
+    # A new estimator starts with units that remember for long (see `network.with_memory`).
+    memory: bool = switch(True)
     # Initial estimator: "none" (random), a folder of `pretrain`, a run folder, or a PyTorch state dict (.pt).
     init: str = static(
         "none",
@@ -172,7 +184,7 @@ class QueryConfig:
     """Which trajectories are labelled."""
 
     # Fraction of all trajectories that are labelled.
-    fraction: float = static(0.2, "a number from 1e-6 to 1", lambda value: 1e-6 <= value <= 1)
+    fraction: float = static(0.13, "a number from 1e-6 to 1", lambda value: 1e-6 <= value <= 1)
     # Trajectories labelled in one query. Candidates are pooled until this many are due. Small, frequent queries keep
     # the estimator up to date with the policy.
     batch: int = whole(1)
@@ -201,7 +213,7 @@ class RefitConfig:
     # Trajectories from the store in a gradient step.
     stored_batch: int = whole(14)
     # Capacity of the store of labelled trajectories. The oldest are replaced first.
-    store: int = whole(512)
+    store: int = whole(1024)
     lr: float = positive(3e-3)
     weight_decay: float = nonnegative(1e-4)
     max_grad_norm: float = positive(1.0)
@@ -243,8 +255,22 @@ class ConstraintConfig:
     # "probability": the mean estimated probability of an acceptable trajectory must be at least d (as released).
     # "jensen": the mean summed cost must be at most -log d (as in the paper), which is sufficient for the former.
     form: str = choice("probability", "probability", "jensen")
+    # Cost of a step, from its credit: "tempered" is the increase of log(1 + summed credit), see `credit.tempered`;
+    # "plain" is the credit.
+    shape: str = choice("tempered", "tempered", "plain")
     # Required probability of an acceptable trajectory.
     d: float = traced(0.9, "a number above 0 and below 1", lambda value: 0 < value < 1)
+    # Which policy must satisfy the constraint: "mean" takes the mean action, as evaluation does; "noisy" explores, as
+    # in the paper; "both" means each of them.
+    policy: str = choice("both", "both", "mean", "noisy")
+    # Share of the environments that play the mean action. The constraint is measured on their episodes, which may also
+    # be labelled. The policy update does not use them.
+    share: float = static(0.2, "a number above 0 and below 1", lambda value: 0 < value < 1)
+    # The estimator's bias on this many of the last trajectories that were labelled at random corrects the measured
+    # probability. 0 for no correction.
+    correction: int = whole(32, low=0)
+    # Deploy the newest policy that satisfied the constraint in training. If false: the last policy.
+    keep: bool = switch(True)
 
 
 @settings
@@ -277,7 +303,7 @@ class RunConfig:
     keep: int = whole(3, low=2)
     tensorboard: bool = switch(True)
     # Episodes of each seed in the evaluation at the end of a run.
-    evaluation_episodes: int = whole(20, low=0)
+    evaluation_episodes: int = whole(100, low=0)
 
 
 @settings
@@ -317,6 +343,18 @@ class Config:
     def iteration_steps(self) -> int:
         """Environment steps of one seed in one iteration."""
         return self.environment.count * self.environment.steps
+
+    @property
+    def mean_environments(self) -> int:
+        """Environments that play the mean action: the first ones. At least one, and at least one explores."""
+        if self.constraint.policy == "noisy":
+            return 0
+        return min(max(1, round(self.constraint.share * self.environment.count)), self.environment.count - 1)
+
+    @property
+    def samples(self) -> int:
+        """Steps of one iteration that the policy update uses."""
+        return (self.environment.count - self.mean_environments) * self.environment.steps
 
     @property
     def iterations(self) -> int:

@@ -48,6 +48,38 @@ def means(window: EpisodeWindow) -> dict[str, jax.Array]:
     return {name: mean_of(values, held) for name, values in window.values.items()}
 
 
+@flax.struct.dataclass
+class PolicyWindows:
+    """The last episodes of the policy that explores, and of the same policy with its mean action."""
+
+    noisy: EpisodeWindow
+    mean: EpisodeWindow
+
+    def deployed(self, policy: str) -> EpisodeWindow:
+        """Episodes of the policy that is deployed. policy: see `constraint.policy`."""
+        return self.noisy if policy == "noisy" else self.mean
+
+
+def init_windows(size: int, share: float, names: Iterable[str]) -> PolicyWindows:
+    """Empty windows. share: of the environments that play the mean action. Both windows span as many iterations."""
+    names = tuple(names)
+    return PolicyWindows(noisy=init(size, names), mean=init(max(1, round(share * size)), names))
+
+
+def push_windows(windows: PolicyWindows, ended: jax.Array, plays_mean: jax.Array, **values: jax.Array) -> PolicyWindows:
+    """Adds the episodes that ended [T, B] to the window of their policy. plays_mean: [B]; values: see `push`."""
+    return PolicyWindows(
+        noisy=push(windows.noisy, ended & ~plays_mean, **values), mean=push(windows.mean, ended & plays_mean, **values)
+    )
+
+
+def worst(windows: PolicyWindows, policy: str) -> dict[str, jax.Array]:
+    """Means by name, of values of which more is worse; NaN while there are none. policy: see `constraint.policy`."""
+    if policy == "both":
+        return jax.tree.map(jnp.maximum, means(windows.noisy), means(windows.mean))
+    return means(windows.deployed(policy))
+
+
 def running_sum(values: jax.Array, ended: jax.Array) -> jax.Array:
     """Sum of values [T, B] since the start of the episode, this step included. ended: [T, B].
 
@@ -67,17 +99,25 @@ def mean_of(values: jax.Array, where: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(where, values, 0.0)) / jnp.sum(where)
 
 
-def summary(truth: Truth, accepted: jax.Array) -> dict[str, jax.Array]:
+def summary(truth: Truth, accepted: jax.Array, plays_mean: jax.Array) -> dict[str, jax.Array]:
     """Scalars of the episodes that ended in truth [T, B]; means are NaN if none did.
 
-    accepted: [T, B], read where an episode ended.
+    "episode/..." are of the policy that explores, "deployed/..." of the mean action. accepted: [T, B], read where an
+    episode ended; plays_mean: [B].
     """
-    mean = functools.partial(mean_of, where=truth.ended)
+
+    def of(name: str, ended: jax.Array) -> dict[str, jax.Array]:
+        mean = functools.partial(mean_of, where=ended)
+        return {
+            f"{name}/return": mean(truth.episode_return),
+            f"{name}/cost": mean(truth.episode_cost),
+            f"{name}/length": mean(truth.episode_length),
+            f"{name}/accepted": mean(accepted.astype(jnp.float32)),
+            f"{name}/count": jnp.sum(ended).astype(jnp.float32),
+        }
+
     return {
-        "episode/return": mean(truth.episode_return),
-        "episode/cost": mean(truth.episode_cost),
-        "episode/length": mean(truth.episode_length),
-        "episode/accepted": mean(accepted.astype(jnp.float32)),
-        "episode/count": jnp.sum(truth.ended).astype(jnp.float32),
+        **of("episode", truth.ended & ~plays_mean),
+        **of("deployed", truth.ended & plays_mean),
         "environment/broken": jnp.sum(truth.broken),
     }

@@ -17,11 +17,13 @@ from jax import lax
 
 from traces_jax import solvers, sources, tasks
 from traces_jax.config import Config
-from traces_jax.core import agent, distributions, episodes, normalize, rollout
+from traces_jax.core import agent, episodes, rollout
+from traces_jax.core import batch as batch_lib
+from traces_jax.core import kept as kept_lib
+from traces_jax.core.batch import Normalizers
 from traces_jax.core.keys import Stream, stream
 from traces_jax.core.spread import Spread
 from traces_jax.feedback import labels
-from traces_jax.solvers import advantages
 
 # Reads the time once an array has been computed. Returns the array and the time in microseconds (uint32 [], may wrap).
 # Later stages must use the returned array, so that they start after the reading.
@@ -29,30 +31,21 @@ Clock = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
 
 @flax.struct.dataclass
-class Normalizers:
-    """Running statistics of everything that is normalized. summary: only for sources with a recurrent memory."""
-
-    observation: normalize.RunningStatistics
-    summary: normalize.RunningStatistics | None
-    reward: normalize.RunningStatistics
-    cost: normalize.RunningStatistics
-
-
-@flax.struct.dataclass
 class LearnerState:
     """The full state of one lane. A run resumed from it continues exactly as if it had not been interrupted.
 
     diverged: [] int32, the iteration in which a learned value of this lane became non-finite, or -1. From that
-    iteration on, the lane is no longer updated.
+    iteration on, the lane is no longer updated. kept: the policy to deploy; None if that is the last one.
     """
 
     key: jax.Array
     diverged: jax.Array
     solver: Any
     normalizers: Normalizers
-    window: episodes.EpisodeWindow
+    windows: episodes.PolicyWindows
     source: Any
     runner: rollout.RunnerState
+    kept: kept_lib.Kept | None
 
     @property
     def agent(self) -> agent.Agent:
@@ -87,7 +80,7 @@ class Learner:
         known = prior.statistics if prior is not None else None
         starts = rollout.environment_keys(stream(key, 0, Stream.RESET), 0, config.environment.count)
         runner = self.start(config, starts)
-        return LearnerState(
+        state = LearnerState(
             key=key,
             diverged=jnp.full((), -1, jnp.int32),
             solver=self.solver.init(
@@ -96,18 +89,32 @@ class Learner:
                 observation_size + carried_size,
                 observation_size + summary_size + carried_size,
             ),
-            normalizers=Normalizers(
-                # A pretrained estimator needs its inputs normalized as they were when it was fitted.
-                observation=known if known is not None else normalize.init((observation_size,)),
-                summary=normalize.init((summary_size,)) if summary_size else None,
-                reward=normalize.init(()),
-                cost=normalize.init(()),
-            ),
-            window=episodes.init(config.lagrange.window, ("returns", "costs")),
+            # A pretrained estimator needs its inputs normalized as they were when it was fitted.
+            normalizers=batch_lib.init(observation_size, summary_size, known),
+            windows=episodes.init_windows(config.lagrange.window, config.constraint.share, ("returns", "costs")),
             source=self.source.init(
                 config, stream(key, 0, Stream.ESTIMATOR), prior, rollout.watched_shape(self.watch, runner)
             ),
             runner=runner,
+            kept=None,
+        )
+        return dataclasses.replace(state, kept=kept_lib.init(self.policy(state))) if config.constraint.keep else state
+
+    def policy(self, state: LearnerState) -> kept_lib.Policy:
+        """The policy of a state."""
+        return kept_lib.Policy(state.agent.actor.params, state.normalizers, self.source.learned(state.source))
+
+    def deployed(self, state: LearnerState) -> LearnerState:
+        """The state with the policy to deploy. Also works on the states of many lanes."""
+        if state.kept is None:
+            return state
+        policy = state.kept.policy
+        actor = dataclasses.replace(state.agent.actor, params=policy.actor)
+        return dataclasses.replace(
+            state,
+            solver=dataclasses.replace(state.solver, agent=dataclasses.replace(state.agent, actor=actor)),
+            normalizers=policy.normalizers,
+            source=self.source.with_learned(state.source, policy.learned),
         )
 
     def iteration(
@@ -128,6 +135,8 @@ class Learner:
         if settings.reset_each_iteration:
             runner = self.start(config, keys(stream(state.key, index, Stream.RESET)))
         noise = rollout.noise(keys(stream(state.key, index, Stream.ACT)), settings.steps, self.task.action_size)
+        plays_mean = self.environments.indices(settings.count) < config.mean_environments
+        noise = jnp.where(plays_mean[:, None], 0.0, noise)
         runner, transitions, truth = rollout.run(
             self.task,
             self.player(config, state),
@@ -153,14 +162,18 @@ class Learner:
         """
         cost, collected_at = self._time(truth.cost)
         truth = dataclasses.replace(truth, cost=cost)
-        window = episodes.push(state.window, truth.ended, returns=truth.episode_return, costs=truth.episode_cost)
-        window_means = episodes.means(window)
+        plays_mean = jnp.arange(truth.ended.shape[1]) < config.mean_environments
+        windows = episodes.push_windows(
+            state.windows, truth.ended, plays_mean, returns=truth.episode_return, costs=truth.episode_cost
+        )
+        window_means = episodes.means(windows.deployed(config.constraint.policy))
         collected = sources.Collected(
             transitions=transitions,
             truth=truth,
             statistics=state.normalizers.observation,
-            window=window,
+            windows=windows,
             iteration=jnp.asarray(index, jnp.int32),
+            plays_mean=plays_mean,
         )
         key = jax.random.fold_in(state.key, index)
         source, reading = self.source.observe(config, state.source, collected)
@@ -168,7 +181,18 @@ class Learner:
         asked = self.source.asks(config, collected.iteration)
         source, verdict, source_row = self.source.verdict(config, source, collected, reading, asked, key)
         cost, judged = self._time(verdict.cost)
-        batch, normalizers = self._batch(config, state, transitions, cost)
+        # Episodes of the mean action are not samples of the policy that is updated.
+        explored, cost = jax.tree.map(lambda leaf: leaf[:, config.mean_environments :], (transitions, cost))
+        batch, normalizers = batch_lib.make(
+            config,
+            self.solver,
+            state.agent,
+            state.normalizers,
+            explored,
+            cost,
+            tolerance=verdict.tolerance,
+            learned=self.source.learns,
+        )
         solver, solver_row = self.solver.update(
             config,
             state.solver,
@@ -184,13 +208,15 @@ class Learner:
         # On divergence only learned values are reverted. They are small; the pool and the store are updated in place.
         before = (state.solver, state.normalizers, self.source.learned(state.source))
         solver, normalizers, fitted = jax.tree.map(lambda new, old: jnp.where(sound, new, old), learned, before)
+        gap = verdict.measure - verdict.limit
+        accepted = self.accepted(config, truth.episode_cost, transitions.terminated)
         row = {
-            **episodes.summary(truth, self.accepted(config, truth.episode_cost, transitions.terminated)),
+            **episodes.summary(truth, accepted, plays_mean),
             "window/return": window_means["returns"],
             "window/cost": window_means["costs"],
             "constraint/measure": verdict.measure,
             "constraint/limit": verdict.limit,
-            "constraint/gap": verdict.measure - verdict.limit,
+            "constraint/gap": gap,
             **solver_row,
             **source_row,
             **query_row,
@@ -202,8 +228,11 @@ class Learner:
             diverged=jnp.where(sound | (state.diverged >= 0), state.diverged, index),
             solver=solver,
             normalizers=normalizers,
-            window=window,
+            windows=windows,
             source=self.source.with_learned(source, fitted),
+            kept=None
+            if state.kept is None
+            else kept_lib.update(state.kept, self.policy(state), collected.iteration, gap),
         ), row
 
     def _label(
@@ -288,91 +317,11 @@ class Learner:
 
         summary: [..., H] from the source's memory; carried: [..., K] from the solver.
         """
-        observed = self._observe(config, state.normalizers, observation)
+        observed = batch_lib.observe(config, state.normalizers, observation)
         mean, log_std = self.solver.modules.policy(
-            state.agent.actor.params, self._context(state.normalizers, observed, summary, carried)
+            state.agent.actor.params, batch_lib.context(state.normalizers, observed, summary, carried)
         )
         return mean + jnp.exp(log_std) * noise
-
-    def _context(
-        self,
-        normalizers: Normalizers,
-        observed: jax.Array,
-        summary: jax.Array | None,
-        carried: jax.Array | None,
-    ) -> jax.Array:
-        """Input of actor and cost critic: normalized observation, normalized summary and values the solver carries."""
-        parts = [observed]
-        if summary is not None and normalizers.summary is not None:
-            parts.append(normalize.apply(normalizers.summary, summary))
-        if carried is not None:
-            parts.append(carried)
-        return jnp.concatenate(parts, axis=-1) if len(parts) > 1 else observed
-
-    def _observe(self, config: Config, normalizers: Normalizers, observation: jax.Array) -> jax.Array:
-        if config.normalize.observations:
-            return normalize.apply(normalizers.observation, observation)
-        return observation
-
-    def _batch(
-        self, config: Config, state: LearnerState, transitions: rollout.Transitions, cost: jax.Array
-    ) -> tuple[solvers.Batch, Normalizers]:
-        """A rollout with its advantages and targets, and the updated statistics. cost: [T, B].
-
-        Observations are normalized with the statistics used during the rollout, so that the first policy ratio is 1.
-        Rewards and costs are not policy inputs, so they use the updated statistics.
-        """
-        summary = state.normalizers.summary
-        if summary is not None:
-            assert transitions.summary is not None
-            summary = normalize.update(summary, transitions.summary)
-        reward = self.solver.shape_reward(config, transitions.reward, transitions.next_carried)
-        normalizers = Normalizers(
-            observation=normalize.update(state.normalizers.observation, transitions.observation),
-            summary=summary,
-            reward=normalize.update(state.normalizers.reward, reward),
-            cost=normalize.update(state.normalizers.cost, cost),
-        )
-        if config.normalize.rewards:
-            reward = normalize.scale(normalizers.reward, reward)
-        if config.normalize.costs == "always" or (config.normalize.costs == "learned" and self.source.learns):
-            cost = normalize.scale(normalizers.cost, cost)
-        observed = self._observe(config, state.normalizers, transitions.observation)
-        next_observed = self._observe(config, state.normalizers, transitions.next_observation)
-        read = functools.partial(self._context, state.normalizers)
-        observation = read(observed, None, transitions.carried)
-        next_observation = read(next_observed, None, transitions.next_carried)
-        context = read(observed, transitions.summary, transitions.carried)
-        next_context = read(next_observed, transitions.next_summary, transitions.next_carried)
-        estimate = functools.partial(
-            advantages.gae, terminated=transitions.terminated, truncated=transitions.truncated, gamma=config.ppo.gamma
-        )
-        modules, networks = self.solver.modules, state.agent
-        reward_advantage, reward_target = estimate(
-            reward,
-            modules.value(networks.reward_critic.params, observation),
-            modules.value(networks.reward_critic.params, next_observation),
-            decay=config.ppo.gae_lambda,
-        )
-        cost_advantage, cost_target = estimate(
-            cost,
-            modules.value(networks.cost_critic.params, context),
-            modules.value(networks.cost_critic.params, next_context),
-            decay=config.ppo.cost_gae_lambda,
-        )
-        mean, log_std = modules.policy(networks.actor.params, context)
-        return solvers.Batch(
-            observation=observation,
-            context=context,
-            action=transitions.action,
-            log_prob=distributions.log_prob(mean, log_std, transitions.action),
-            mean=mean,
-            log_std=log_std,
-            reward_advantage=reward_advantage,
-            cost_advantage=cost_advantage,
-            reward_target=reward_target,
-            cost_target=cost_target,
-        ), normalizers
 
 
 def make(

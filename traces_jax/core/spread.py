@@ -4,9 +4,8 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import lax
-
-from traces_jax.core import rollout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,9 +22,13 @@ class Spread:
 
     def keys(self, key: jax.Array, count: int) -> jax.Array:
         """Keys of this device's share of `count` environments; the last shares are padded to equal length."""
+        return jax.vmap(lambda index: jax.random.fold_in(key, index))(self.indices(count))
+
+    def indices(self, count: int) -> jax.Array:
+        """Indices of this device's share of `count` environments, padded likewise."""
         own = -(-count // self.shares)
         first = lax.axis_index(self.axis) * own if self.axis else 0
-        return rollout.environment_keys(key, first, own)
+        return first + jnp.arange(own)
 
     def gather(self, tree: Any) -> Any:
         """Gathers leaves [T, share, ...] of all devices into [T, B, ...]."""

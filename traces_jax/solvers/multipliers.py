@@ -1,5 +1,7 @@
 """The Lagrange multiplier of one constraint: measure <= limit."""
 
+import dataclasses
+
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -53,6 +55,34 @@ def in_force(
     violation = (measure - limit) / jnp.maximum(jnp.abs(limit), 1e-6)
     moved = multiplier + proportional * jnp.clip(violation, -1.0, 1.0)
     return jnp.where(jnp.isfinite(measure), jnp.maximum(moved, 0.0), multiplier)
+
+
+def violation(measure: jax.Array, limit: jax.Array, tolerance: jax.Array) -> jax.Array:
+    """How far the measure is above its limit, in tolerances, within [-1, 1]; 0 while there is no measure (NaN)."""
+    return jnp.nan_to_num(jnp.clip((measure - limit) / tolerance, -1.0, 1.0))
+
+
+def integrate(
+    state: LagrangeState,
+    violation: jax.Array,
+    fresh: jax.Array | bool,
+    *,
+    gain: jax.Array | float,
+    maximum: jax.Array | float,
+) -> LagrangeState:
+    """The integral part of a controller of log(multiplier), kept within +-log(maximum).
+
+    Steps of the logarithm suit any scale of the cost: the multiplier finds its level in tens of iterations, whether
+    that is 0.1 or 10, and falls as fast as it rose. The bounds prevent windup. fresh: see `update`.
+    """
+    bound = jnp.maximum(maximum, 1.0)
+    moved = jnp.clip(state.multiplier * jnp.exp(gain * violation), 1.0 / bound, bound)
+    return dataclasses.replace(state, multiplier=jnp.where(fresh, moved, state.multiplier))
+
+
+def controlled(multiplier: jax.Array, violation: jax.Array, *, gain: jax.Array | float) -> jax.Array:
+    """The multiplier applied now: with the proportional part of the controller, which damps it (see `in_force`)."""
+    return multiplier * jnp.exp(gain * violation)
 
 
 def mix(reward_advantage: jax.Array, cost_advantage: jax.Array, multiplier: jax.Array) -> jax.Array:

@@ -1,10 +1,13 @@
 """PPO-Lagrangian: PPO on a mix of reward and cost advantages, weighted by a Lagrange multiplier."""
 
 import flax.struct
+import jax
 
+from traces_jax.config import LagrangeConfig
 from traces_jax.core import agent as agent_lib
 from traces_jax.solvers import advantages, multipliers, ppo
 from traces_jax.solvers.base import Solver
+from traces_jax.sources.base import Verdict
 
 
 @flax.struct.dataclass
@@ -25,16 +28,12 @@ class PPOLag(Solver):
         )
 
     def update(self, config, state, batch, verdict, key, progress):
-        settings = config.lagrange
-        multiplier = multipliers.update(
-            state.multiplier, verdict.measure, verdict.limit, verdict.fresh, lr=settings.lr, maximum=settings.maximum
-        )
-        weight = multipliers.in_force(
-            multiplier.multiplier, verdict.measure, verdict.limit, proportional=settings.proportional
-        )
+        multiplier, weight = self._multiplier(config.lagrange, state.multiplier, verdict)
         advantage = multipliers.mix(
             advantages.standardize(batch.reward_advantage), advantages.center(batch.cost_advantage), weight
         )
+        if config.normalize.mixed:
+            advantage = advantages.standardize(advantage)
         actor_lr = ppo.actor_rate(config.ppo, progress)
         fit = self.lane_by_lane(
             lambda agent, samples, key, settings, rate: ppo.update(
@@ -48,3 +47,20 @@ class PPOLag(Solver):
             "ppo/actor_lr": actor_lr,
             **row,
         }
+
+    def _multiplier(
+        self, settings: LagrangeConfig, state: multipliers.LagrangeState, verdict: Verdict
+    ) -> tuple[multipliers.LagrangeState, jax.Array]:
+        """The multiplier after this iteration's measure, and the one in force, []."""
+        if settings.rule == "controlled":
+            violation = multipliers.violation(verdict.measure, verdict.limit, verdict.tolerance)
+            state = multipliers.integrate(
+                state, violation, verdict.fresh, gain=settings.integral, maximum=settings.maximum
+            )
+            return state, multipliers.controlled(state.multiplier, violation, gain=settings.proportional)
+        state = multipliers.update(
+            state, verdict.measure, verdict.limit, verdict.fresh, lr=settings.lr, maximum=settings.maximum
+        )
+        return state, multipliers.in_force(
+            state.multiplier, verdict.measure, verdict.limit, proportional=settings.proportional
+        )

@@ -21,7 +21,7 @@ import jax
 
 from traces_jax.config import Config
 from traces_jax.core import optimize
-from traces_jax.core.episodes import EpisodeWindow
+from traces_jax.core.episodes import PolicyWindows
 from traces_jax.core.normalize import RunningStatistics
 from traces_jax.core.rollout import Transitions, Truth
 from traces_jax.feedback.trajectories import Origin, Trajectories
@@ -35,15 +35,17 @@ class Collected:
     Attributes:
       transitions, truth: [T, B, ...].
       statistics: the observation statistics that the policy acted with.
-      window: returns and costs of the last finished episodes, including those of this rollout.
+      windows: returns and costs of the last finished episodes, including those of this rollout.
       iteration: [] index of the iteration.
+      plays_mean: [B] which environments play the mean action.
     """
 
     transitions: Transitions
     truth: Truth
     statistics: RunningStatistics
-    window: EpisodeWindow
+    windows: PolicyWindows
     iteration: jax.Array
+    plays_mean: jax.Array
 
 
 @flax.struct.dataclass
@@ -55,6 +57,7 @@ class Query:
       origin: [K] where they come from.
       watched: [K, T, ...] output of the learner's `watch` for them, such as positions; None without `watch`.
       expected: [K, P] log-probability that each prefix is acceptable, as estimated before labelling.
+      random: [K] which were drawn at random.
       due: [] total number of trajectories due for labelling so far.
       row: scalars about the selection.
     """
@@ -63,6 +66,7 @@ class Query:
     origin: Origin
     watched: Any
     expected: jax.Array
+    random: jax.Array
     due: jax.Array
     row: dict[str, jax.Array]
 
@@ -83,12 +87,14 @@ class Verdict:
       cost: [T, B] of every step.
       measure: [] the constrained quantity; NaN before the first episode has ended.
       limit: [] upper bound of the measure.
+      tolerance: [] a violation of this size counts as full; also the unit in which cost advantages matter.
       fresh: [] whether episodes ended in this rollout, so that the measure has changed.
     """
 
     cost: jax.Array
     measure: jax.Array
     limit: jax.Array
+    tolerance: jax.Array
     fresh: jax.Array
 
 

@@ -26,6 +26,9 @@ from traces_jax.sources.base import FLOAT, Answers, Collected, Part, Query, Sour
 # Settings that the pool grows with.
 ASKED = ("query.batch", "query.fraction", "environment.count", "environment.steps")
 
+# With this many labels of random picks, half of their mean residual is believed.
+_FEW = 16.0
+
 
 @flax.struct.dataclass
 class LabelledState:
@@ -35,7 +38,8 @@ class LabelledState:
       fitted: the cost model and its optimizer state.
       pool: trajectories since the last query, with simulated labels that are not read yet.
       store: labelled trajectories.
-      judged: estimated summed costs of the last finished episodes, and their probabilities of being acceptable.
+      judged: estimated summed costs of the last finished episodes, and their probabilities of violation.
+      residuals: labels minus estimated probabilities of the last trajectories that were labelled at random.
       seen: [] trajectories that were ever in the pool.
       due: [] how many of them were due for labelling by the last query. Fewer are labelled if their score was too low
         or the budget is spent.
@@ -46,7 +50,8 @@ class LabelledState:
     fitted: optimize.Trained
     pool: Ring[Candidates]
     store: Ring[Trajectories]
-    judged: episodes.EpisodeWindow
+    judged: episodes.PolicyWindows
+    residuals: episodes.EpisodeWindow
     seen: jax.Array
     due: jax.Array
     labelled: jax.Array
@@ -158,7 +163,7 @@ class Labelled(Source):
             ),
             Part("picked trajectories", schedule.picks * row, ("query.batch", "environment.count")),
             Part("the store", config.refit.store * row, ("refit.store",), kept=True),
-            Part("their last episodes", 2 * FLOAT * config.lagrange.window, ("lagrange.window",), kept=True),
+            Part("their last episodes", 4 * FLOAT * config.lagrange.window, ("lagrange.window",), kept=True),
         ]
 
     # --- State.
@@ -172,7 +177,8 @@ class Labelled(Source):
             fitted=self.fresh(config, key) if prior is None else prior.fitted,
             pool=trajectories.empty_pool(schedule.places * schedule.period, *sizes, watched),
             store=store,
-            judged=episodes.init(config.lagrange.window, ("costs", "probabilities")),
+            judged=episodes.init_windows(config.lagrange.window, config.constraint.share, ("costs", "violations")),
+            residuals=episodes.init(max(config.constraint.correction, 1), ("residuals",)),
             seen=jnp.zeros((), jnp.int32),
             due=jnp.zeros((), jnp.int32),
             # Labels from before the run are not counted, neither here nor against its budget.
@@ -232,10 +238,11 @@ class Labelled(Source):
         due = jnp.minimum(query.due(config.query.fraction, state.seen), state.due + schedule.picks)
         budget = config.query.budget if config.query.budget else np.iinfo(np.int32).max
         allowed = jnp.minimum(due - state.due, budget - state.labelled)
+        certain = allowed - self._random_picks(config, state.due, due)
         score = query.mixed(
             jnp.where(eligible, uncertainty, -jnp.inf),
             jax.random.uniform(substream(key, Stream.QUERY), uncertainty.shape),
-            allowed - self._random_picks(config, state.due, due),
+            certain,
         )
         picked, chosen = query.pick(pool, score, schedule.picks, allowed)
         low, middle, high = jnp.nanquantile(jnp.where(pool.valid, uncertainty, jnp.nan), jnp.array([0.1, 0.5, 0.9]))
@@ -244,6 +251,7 @@ class Labelled(Source):
             origin=picked.origin,
             watched=picked.watched,
             expected=expected[chosen],
+            random=(jnp.arange(schedule.picks) >= certain) & picked.valid,
             due=due,
             row={
                 "query/accepted_pool": _accepted(pool.rows),
@@ -280,15 +288,29 @@ class Labelled(Source):
             "query/accepted_picked": _accepted(new),
             **query.row,
         }
+        residuals = new.labels[:, -1] - jnp.exp(query.expected[:, -1])
+        known = query.random & new.mask[:, -1]
         return dataclasses.replace(
             state,
             fitted=fitted,
+            residuals=episodes.push(state.residuals, known[None], residuals=residuals[None]),
             pool=trajectories.clear(state.pool),
             store=trajectories.push(dataclasses.replace(state.store, written=written), new),
             due=query.due,
             labelled=state.labelled + jnp.sum(new.valid),
             queries=state.queries + jnp.sum(new.mask),
         ), row
+
+    def bias(self, config: Config, state: LabelledState) -> jax.Array:
+        """How much more often trajectories are accepted than estimated, from labels of random picks, [].
+
+        Shrunk towards zero while there are few of them.
+        """
+        if not config.constraint.correction:
+            return jnp.zeros(())
+        count = jnp.minimum(state.residuals.count, state.residuals.size).astype(jnp.float32)
+        mean = episodes.means(state.residuals)["residuals"]
+        return jnp.where(count > 0, mean * count / (count + _FEW), 0.0)
 
     def counters(self, state: LabelledState, cuts: Cuts) -> dict[str, jax.Array]:
         """Scalars: labels so far, and episodes dropped because the pool was full."""

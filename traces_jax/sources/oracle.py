@@ -5,6 +5,9 @@ import jax.numpy as jnp
 from traces_jax.core import episodes
 from traces_jax.sources.base import Source, Verdict
 
+# A violation by this share of the limit counts as full.
+_TOLERANCE = 0.1
+
 
 class Oracle(Source):
     """Reads the true cost. Has no memory and learns nothing."""
@@ -15,10 +18,13 @@ class Oracle(Source):
 
     def verdict(self, config, state, collected, reading, asked, key):
         del reading, asked, key
+        limit = jnp.asarray(config.constraint.cost_limit, jnp.float32)
         verdict = Verdict(
             cost=collected.truth.cost,
-            measure=episodes.means(collected.window)["costs"],
-            limit=jnp.asarray(config.constraint.cost_limit, jnp.float32),
+            measure=episodes.worst(collected.windows, config.constraint.policy)["costs"],
+            limit=limit,
+            # A limit of zero must not make every cost a full violation.
+            tolerance=_TOLERANCE * jnp.maximum(limit, 1.0),
             fresh=jnp.any(collected.truth.ended),
         )
         return state, verdict, {}

@@ -61,6 +61,8 @@ class Traces(Labelled):
             initial_mean=network.initial_mean(self.task.horizon, settings.initial_probability),
             mean_spread=settings.initial_spread,
         )
+        if settings.memory:
+            estimator = network.with_memory(estimator, self.task.horizon)
         return optimize.init(estimator)
 
     def prepare(self, config, statistics, inputs):
@@ -174,16 +176,26 @@ class Traces(Labelled):
         else:
             cost = lax.cond(asked, renewed, known)
         summed = episodes.running_sum(cost, truth.ended)
-        judged = episodes.push(state.judged, truth.ended, costs=summed, probabilities=jnp.exp(-summed))
-        means = episodes.means(judged)
+        judged = episodes.push_windows(
+            state.judged, truth.ended, collected.plays_mean, costs=summed, violations=-jnp.expm1(-summed)
+        )
+        worst, bias = episodes.worst(judged, config.constraint.policy), self.bias(config, state)
         if config.constraint.form == "probability":
-            measure, limit = -means["probabilities"], -config.constraint.d
+            measure, limit = jnp.clip(worst["violations"] - bias, 0.0, 1.0), 1.0 - config.constraint.d
         else:
-            measure, limit = means["costs"], -jnp.log(config.constraint.d)
-        verdict = Verdict(cost=cost, measure=measure, limit=jnp.asarray(limit, jnp.float32), fresh=jnp.any(truth.ended))
+            measure, limit = worst["costs"], -jnp.log(config.constraint.d)
+        limit = jnp.asarray(limit, jnp.float32)
+        verdict = Verdict(
+            cost=credit.tempered(summed, cost) if config.constraint.shape == "tempered" else cost,
+            measure=measure,
+            limit=limit,
+            tolerance=limit,
+            fresh=jnp.any(truth.ended),
+        )
         row = {
             **self._row(config, collected, reading, cost),
-            "window/probability": means["probabilities"],
+            "window/probability": 1.0 - worst["violations"],
+            "constraint/bias": bias,
             **self.counters(state, reading.cuts),
         }
         return dataclasses.replace(state, judged=judged), verdict, row

@@ -1,0 +1,151 @@
+"""From a rollout with costs to the batch a solver learns from: normalization, advantages and targets."""
+
+import functools
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from traces_jax import solvers
+from traces_jax.config import Config
+from traces_jax.core import distributions, normalize
+from traces_jax.core.agent import Agent
+from traces_jax.core.rollout import Transitions
+from traces_jax.solvers import advantages
+
+# Cost advantages are divided by their recent standard deviation. Below this many tolerances they are noise around a
+# constraint that is satisfied, and must not be enlarged to the size of reward advantages.
+_SMALLEST_ADVANTAGE = 0.5
+# Lower bound of a recent cost, in tolerances, so that an estimator without any credit does not divide by zero.
+_SMALLEST_COST = 1e-5
+
+
+@flax.struct.dataclass
+class Normalizers:
+    """Statistics of everything that is normalized.
+
+    Attributes:
+      observation, reward, cost: over the whole run.
+      summary: the same of the source's summaries; None for sources without memory.
+      recent_cost, recent_advantage: size of the costs and of their advantages over the last iterations.
+    """
+
+    observation: normalize.RunningStatistics
+    summary: normalize.RunningStatistics | None
+    reward: normalize.RunningStatistics
+    cost: normalize.RunningStatistics
+    recent_cost: normalize.RecentSize
+    recent_advantage: normalize.RecentSize
+
+
+def init(observation_size: int, summary_size: int, known: normalize.RunningStatistics | None) -> Normalizers:
+    """Empty statistics. known: of observations seen before the run, or None."""
+    return Normalizers(
+        observation=known if known is not None else normalize.init((observation_size,)),
+        summary=normalize.init((summary_size,)) if summary_size else None,
+        reward=normalize.init(()),
+        cost=normalize.init(()),
+        recent_cost=normalize.init_recent(),
+        recent_advantage=normalize.init_recent(),
+    )
+
+
+def observe(config: Config, normalizers: Normalizers, observation: jax.Array) -> jax.Array:
+    """The observation [..., O] as networks read it."""
+    if config.normalize.observations:
+        return normalize.apply(normalizers.observation, observation)
+    return observation
+
+
+def context(
+    normalizers: Normalizers, observed: jax.Array, summary: jax.Array | None, carried: jax.Array | None
+) -> jax.Array:
+    """Input of actor and cost critic: normalized observation, normalized summary and values the solver carries."""
+    parts = [observed]
+    if summary is not None and normalizers.summary is not None:
+        parts.append(normalize.apply(normalizers.summary, summary))
+    if carried is not None:
+        parts.append(carried)
+    return jnp.concatenate(parts, axis=-1) if len(parts) > 1 else observed
+
+
+def make(
+    config: Config,
+    solver: solvers.Solver,
+    agent: Agent,
+    normalizers: Normalizers,
+    transitions: Transitions,
+    cost: jax.Array,
+    *,
+    tolerance: jax.Array,
+    learned: bool,
+) -> tuple[solvers.Batch, Normalizers]:
+    """A rollout with its advantages and targets, and the updated statistics.
+
+    Observations are normalized with the statistics used during the rollout, so that the first policy ratio is 1.
+    Rewards and costs are not policy inputs, so they use the updated statistics. cost: [T, B] of every step; tolerance:
+    [] see `Verdict`; learned: whether the cost comes from an estimator.
+    """
+    summary = normalizers.summary
+    if summary is not None:
+        assert transitions.summary is not None
+        summary = normalize.update(summary, transitions.summary)
+    reward = solver.shape_reward(config, transitions.reward, transitions.next_carried)
+    updated = Normalizers(
+        observation=normalize.update(normalizers.observation, transitions.observation),
+        summary=summary,
+        reward=normalize.update(normalizers.reward, reward),
+        cost=normalize.update(normalizers.cost, cost),
+        recent_cost=normalize.update_recent(normalizers.recent_cost, jnp.mean(jnp.square(cost))),
+        recent_advantage=normalizers.recent_advantage,
+    )
+    if config.normalize.rewards:
+        reward = normalize.scale(updated.reward, reward)
+    unit: jax.Array | float = 1.0
+    if config.normalize.costs == "recent":
+        # The critic fits numbers of size 1, whatever the scale of the costs.
+        unit = normalize.recent(updated.recent_cost) + _SMALLEST_COST * tolerance
+        cost = cost / unit
+    elif config.normalize.costs == "always" or (config.normalize.costs == "learned" and learned):
+        cost = normalize.scale(updated.cost, cost)
+    observed = observe(config, normalizers, transitions.observation)
+    next_observed = observe(config, normalizers, transitions.next_observation)
+    read = functools.partial(context, normalizers)
+    observation = read(observed, None, transitions.carried)
+    next_observation = read(next_observed, None, transitions.next_carried)
+    full = read(observed, transitions.summary, transitions.carried)
+    next_full = read(next_observed, transitions.next_summary, transitions.next_carried)
+    estimate = functools.partial(
+        advantages.gae, terminated=transitions.terminated, truncated=transitions.truncated, gamma=config.ppo.gamma
+    )
+    modules = solver.modules
+    reward_advantage, reward_target = estimate(
+        reward,
+        modules.value(agent.reward_critic.params, observation),
+        modules.value(agent.reward_critic.params, next_observation),
+        decay=config.ppo.gae_lambda,
+    )
+    cost_advantage, cost_target = estimate(
+        cost,
+        modules.value(agent.cost_critic.params, full),
+        modules.value(agent.cost_critic.params, next_full),
+        decay=config.ppo.cost_gae_lambda,
+    )
+    if config.normalize.costs == "recent":
+        cost_advantage = cost_advantage * unit
+        size = normalize.update_recent(normalizers.recent_advantage, jnp.var(cost_advantage))
+        updated = updated.replace(recent_advantage=size)
+        cost_advantage = cost_advantage / jnp.hypot(normalize.recent(size), _SMALLEST_ADVANTAGE * tolerance)
+    mean, log_std = modules.policy(agent.actor.params, full)
+    return solvers.Batch(
+        observation=observation,
+        context=full,
+        action=transitions.action,
+        log_prob=distributions.log_prob(mean, log_std, transitions.action),
+        mean=mean,
+        log_std=log_std,
+        reward_advantage=reward_advantage,
+        cost_advantage=cost_advantage,
+        reward_target=reward_target,
+        cost_target=cost_target,
+    ), updated
