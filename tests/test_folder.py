@@ -97,9 +97,10 @@ def test_a_finished_run_stays_as_it_is(copied, capsys):
 @pytest.mark.parametrize(
     ("step", "seed", "episodes", "where"),
     [
-        ("latest", None, 2, "evaluation"),
-        ("latest", None, 3, "evaluation"),
-        ("4", None, 3, "evaluation"),
+        ("deployed", None, 2, "evaluation"),
+        ("deployed", None, 3, "evaluation"),
+        ("deployed", None, 1, "evaluations/deployed-4-episodes-1"),
+        ("4", None, 3, "evaluations/step-4-episodes-3"),
         ("latest", None, 1, "evaluations/step-4-episodes-1"),
         ("latest", 1, 3, "evaluations/step-4-seed-1-episodes-3"),
         ("2", None, 3, "evaluations/step-2-episodes-3"),
@@ -298,7 +299,7 @@ def test_a_closing_evaluation_that_is_none_counts_as_none(content, tmp_path):
 
 @pytest.mark.parametrize("step", ["²", "-1", "four", "", "1e1"])
 def test_a_step_that_is_none_gets_one_sentence(step, finished):
-    with pytest.raises(errors.UserError, match="choose latest, best or one of 1, 2, 3, 4"):
+    with pytest.raises(errors.UserError, match="choose deployed, latest, best or one of 1, 2, 3, 4"):
         restore.load(finished, step, None, pytest.fail)
 
 

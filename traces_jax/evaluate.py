@@ -20,7 +20,11 @@ from traces_jax.host import cli, errors, files, runtime
 _RUN = flags.DEFINE_string("run", None, "Run folder.")
 _EPISODES = flags.DEFINE_integer("episodes", 100, "Episodes of each seed.")
 _SEED = flags.DEFINE_integer("seed", None, "Only this seed. Default: all.")
-_STEP = flags.DEFINE_string("step", "latest", "latest, best, or a number of finished iterations.")
+_STEP = flags.DEFINE_string(
+    "step",
+    "deployed",
+    "deployed (the newest policy that satisfied the constraint), latest, best, or a number of finished iterations.",
+)
 _DIAGNOSTICS = flags.DEFINE_boolean("diagnostics", False, "Also save noisy episodes step by step, with their credits.")
 _VIDEO = flags.DEFINE_string(
     "video", None, "Also draw an episode of the first seed, and its credits, to this file (.mp4, .webm)."
@@ -46,17 +50,26 @@ def main() -> int:
     loaded = restore.load(folder, _STEP.value, _SEED.value, lambda text: print(text, file=sys.stderr))
     place = evaluation.place(folder, _STEP.value, _SEED.value, loaded.iterations, _EPISODES.value, newest=loaded.newest)
     files.check_can_write(place)
-    evaluation.evaluate(loaded.built, loaded.state, place, iterations=loaded.iterations, count=_EPISODES.value)
+    evaluation.evaluate(
+        loaded.built,
+        loaded.state,
+        place,
+        iterations=loaded.iterations,
+        count=_EPISODES.value,
+        deployed=loaded.deployed,
+    )
     print(f"saved: {place}.json")
     if _DIAGNOSTICS.value:
         diagnosed = diagnostics.place(place)
-        diagnostics.diagnose(loaded.built, loaded.state, diagnosed, iterations=loaded.iterations, count=_EPISODES.value)
+        diagnostics.diagnose(
+            loaded.built, loaded.policies, diagnosed, iterations=loaded.iterations, count=_EPISODES.value
+        )
         print(f"saved: {diagnosed}")
     if video:
         task = loaded.built.task
         if not isinstance(task, tasks.PhysicsTask):
             raise errors.UserError(f"task {task.name!r} has nothing to draw; leave --video out.")
-        episode = evaluation.episode(loaded.built, loaded.state)
+        episode = evaluation.episode(loaded.built, loaded.policies)
         below = None
         if episode.credit is not None:
             below = strip.Strip(episode.credit, episode.cost, episode.limit, width=render.WIDTH)

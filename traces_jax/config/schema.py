@@ -304,6 +304,9 @@ class RunConfig:
     tensorboard: bool = switch(True)
     # Episodes of each seed in the evaluation at the end of a run.
     evaluation_episodes: int = whole(100, low=0)
+    # How many of them are labelled, in addition to the labels of the run, to certify the policy of a learned cost: a
+    # lower bound of the share of acceptable episodes. 0 for no certificate.
+    certificate: int = whole(60, low=0)
 
 
 @settings

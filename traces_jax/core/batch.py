@@ -1,5 +1,6 @@
 """From a rollout with costs to the batch a solver learns from: normalization, advantages and targets."""
 
+import dataclasses
 import functools
 
 import flax.struct
@@ -134,7 +135,7 @@ def make(
     if config.normalize.costs == "recent":
         cost_advantage = cost_advantage * unit
         size = normalize.update_recent(normalizers.recent_advantage, jnp.var(cost_advantage))
-        updated = updated.replace(recent_advantage=size)
+        updated = dataclasses.replace(updated, recent_advantage=size)
         cost_advantage = cost_advantage / jnp.hypot(normalize.recent(size), _SMALLEST_ADVANTAGE * tolerance)
     mean, log_std = modules.policy(agent.actor.params, full)
     return solvers.Batch(

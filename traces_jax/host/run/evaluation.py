@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import rich.console
 import rich.table
+import scipy.special
 
 from traces_jax import tasks
 from traces_jax.config import Config
@@ -22,12 +23,14 @@ from traces_jax.feedback import labels
 from traces_jax.host import errors, files
 from traces_jax.host.run import build as build_lib
 
+# Probability that a certificate's bound is above the true share.
+_RISK = 0.05
 # Name of a run's main evaluation.
 _CLOSING = "evaluation"
 
 
 def episodes(built: build_lib.Built, state: LearnerState, count: int) -> dict[str, np.ndarray]:
-    """Runs `count` episodes with every lane's mean policy. Returns return, cost, length, accepted: [S, count]."""
+    """Runs `count` episodes with every lane's mean policy: return, cost, length, accepted, label, [S, count] each."""
     program = built.program
 
     def one_lane(settings: Config, state: LearnerState) -> dict[str, jax.Array]:
@@ -48,12 +51,13 @@ def first_episodes(learner: Learner, settings: Config, state: LearnerState, coun
     terminated, truth = learner.environments.gather((transitions.terminated, truth))
     first = jnp.argmax(truth.ended, axis=0)
     pick = lambda values: jnp.take_along_axis(values, first[None], axis=0)[0, :count]  # noqa: E731
-    accepted = learner.accepted(settings, truth.episode_cost, terminated)
+    accepted = pick(learner.accepted(settings, truth.episode_cost, terminated).astype(jnp.float32))
     return {
         "return": pick(truth.episode_return),
         "cost": pick(truth.episode_cost),
         "length": pick(truth.episode_length),
-        "accepted": pick(accepted.astype(jnp.float32)),
+        "accepted": accepted,
+        "label": labels.flip(accepted, stream(state.key, 2, Stream.EVALUATE), settings.labels.noise),
     }
 
 
@@ -176,6 +180,16 @@ def credits(
     return learner.source.credits(settings, state.source, state.normalizers.observation, observation, action)
 
 
+def certificate(label: np.ndarray) -> dict[str, float]:
+    """What labels [N], 1 or 0, of random episodes prove: a lower bound of the share of acceptable ones.
+
+    The bound is Clopper and Pearson's: it is above the true share with a probability of at most 5 %.
+    """
+    count, accepted = len(label), int(label.sum())
+    bound = float(scipy.special.betaincinv(accepted, count - accepted + 1, _RISK)) if accepted else 0.0
+    return {"labels": count, "accepted": accepted, "bound": bound}
+
+
 def summarize(result: dict[str, np.ndarray], lanes: list[str], settings: list[str]) -> dict:
     """Per lane means, and mean (population std) over the seeds of each setting."""
     per_lane = [
@@ -239,19 +253,29 @@ def place(
     known = closing(folder)
     if newest and (known is None or (int(iterations[0]), count) >= known):
         return folder / _CLOSING
-    which = "best" if step == "best" else f"step-{iterations[0]}"
+    which = "best" if step == "best" else f"{'deployed' if step == 'deployed' else 'step'}-{iterations[0]}"
     of = "" if seed is None else f"-seed-{seed}"
     return folder / "evaluations" / f"{which}{of}-episodes-{count}"
 
 
 def evaluate(
-    built: build_lib.Built, state: LearnerState, place: pathlib.Path, *, iterations: np.ndarray, count: int
+    built: build_lib.Built,
+    state: LearnerState,
+    place: pathlib.Path,
+    *,
+    iterations: np.ndarray,
+    count: int,
+    deployed: bool = False,
 ) -> dict:
     """Evaluates, prints the table, saves it as place.json and the raw episodes as place.npz.
 
-    iterations: [S] finished iterations of the states.
+    iterations: [S] finished iterations of the states; deployed: whether these are the states' policies to deploy. They
+    are certified, if the cost is learned: the labels of some of the episodes bound the share of acceptable ones.
     """
-    result = episodes(built, state, count)
+    learner = built.program.learner
+    kept = state.kept if deployed else None
+    result = episodes(built, learner.deployed(state) if deployed else state, count)
+    label = result.pop("label")
     names = [lane.name for lane in built.lanes]
     summary = summarize(result, names, [name.partition(" ")[2] for name in names])
     diverged = np.asarray(jax.device_get(state.diverged))
@@ -259,6 +283,13 @@ def evaluate(
         row["iteration"] = int(iteration)
         if end >= 0:
             row["diverged"] = int(end)
+    played = None if kept is None else np.asarray(jax.device_get(kept.iteration))
+    certified = min(count, built.config.run.certificate) if deployed and learner.source.learns else 0
+    for lane, row in enumerate(summary["lanes"]):
+        if kept is not None and played is not None:
+            row |= {"policy": int(played[lane]), "satisfied": bool(jax.device_get(kept.gap)[lane] <= 0)}
+        if certified:
+            row["certificate"] = certificate(label[lane, :certified])
     iteration = int(iterations.max())
     summary = {"task": built.config.task, "iteration": iteration, "episodes": count, **summary}
     with files.writing(place.parent):
@@ -273,6 +304,14 @@ def evaluate(
     files.write_text(place.with_name(f"{place.name}.json"), json.dumps(summary, indent=2) + "\n")
     console = rich.console.Console()
     console.print(table(summary, built.config.task, count))
+    if played is not None:
+        print(f"policy: the newest that satisfied the constraint, of iteration {', '.join(map(str, played))}")
+        for row in summary["lanes"]:
+            if not row["satisfied"]:
+                print(f"note: {row['lane']} never satisfied it; its policy is the one that came nearest")
+    if certified:
+        bounds = ", ".join(f"{100 * row['certificate']['bound']:.0f} %" for row in summary["lanes"])
+        print(f"certificate: {certified} labels prove, with 95 % confidence, that at least {bounds} are acceptable")
     for name, end in zip(names, diverged, strict=True):
         if end >= 0:
             print(f"note: {name} became non-finite in iteration {end}; its state before that was evaluated")

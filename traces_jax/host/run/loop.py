@@ -169,8 +169,8 @@ class _Run:
         if not wanted or (known and known[0] >= self._config.iterations and known[1] >= wanted):
             print(f"complete: {self._config.iterations} of {self._config.iterations} iterations")
             return
-        place = evaluation.place(self._folder, "latest", None, iterations, wanted, newest=True)
-        evaluation.evaluate(self._built, state, place, iterations=iterations, count=wanted)
+        place = evaluation.place(self._folder, "deployed", None, iterations, wanted, newest=True)
+        evaluation.evaluate(self._built, state, place, iterations=iterations, count=wanted, deployed=True)
 
 
 def _has_begun(folder: pathlib.Path) -> bool:

@@ -23,16 +23,28 @@ class Loaded:
     Attributes:
       iterations: [S] finished iterations of each lane's state.
       newest: whether these are all lanes of the run at its newest checkpoint.
+      deployed: whether these are the policies to deploy. `evaluation.evaluate` puts them into place.
     """
 
     built: Built
     state: LearnerState
     iterations: np.ndarray
     newest: bool
+    deployed: bool
+
+    @property
+    def policies(self) -> LearnerState:
+        """The states with the policies that were asked for."""
+        return self.built.program.learner.deployed(self.state) if self.deployed else self.state
 
 
 def load(folder: pathlib.Path, step: str, seed: int | None, say: Callable[[str], None]) -> Loaded:
-    """A saved state and its program. step: "latest", "best" or a number of finished iterations; seed: None for all."""
+    """A saved state and its program.
+
+    step: "deployed" (the newest policy that satisfied the constraint), "latest", "best" or a number of finished
+    iterations; seed: None for all.
+    """
+    deployed = step == "deployed"
     config = folder_lib.load_config(folder)
     built = build_lib.build(config)
     name = "best" if step == "best" else "checkpoints"
@@ -42,7 +54,7 @@ def load(folder: pathlib.Path, step: str, seed: int | None, say: Callable[[str],
         if not found:
             why = "no seed satisfied its constraint at a checkpoint" if name == "best" else "it has no checkpoint"
             raise errors.UserError(f"--step={step} is not possible for run {folder} yet: {why}.")
-        if step in ("latest", "best"):
+        if step in ("deployed", "latest", "best"):
             restored = saved.restore_latest(built.program.abstract(), say)
             assert restored is not None
             iteration, state = restored
@@ -50,7 +62,7 @@ def load(folder: pathlib.Path, step: str, seed: int | None, say: Callable[[str],
             iteration, state = int(step), _restore(saved, built, int(step))
         else:
             choices = ", ".join(str(number) for number in found)
-            raise errors.UserError(f"--step={step} is not right: choose latest, best or one of {choices}.")
+            raise errors.UserError(f"--step={step} is not right: choose deployed, latest, best or one of {choices}.")
         iterations = np.full(len(built.lanes), iteration)
         if step == "best":
             iterations = best_lib.iterations(saved.notes(iteration), len(built.lanes), iteration)
@@ -67,10 +79,13 @@ def load(folder: pathlib.Path, step: str, seed: int | None, say: Callable[[str],
     if not kept:
         raise errors.UserError(f"--step=best is not possible for seed {seed} of run {folder}; --step=latest is.")
     if len(kept) == len(built.lanes):
-        return Loaded(built, state, iterations, newest=name == "checkpoints" and iteration == found[-1])
+        # The last policy of a run that keeps another one is not its result.
+        result = deployed or not config.constraint.keep
+        newest = name == "checkpoints" and iteration == found[-1] and result
+        return Loaded(built, state, iterations, newest=newest, deployed=deployed)
     chosen = build_lib.build(config, [built.lanes[index] for index in kept])
     state = chosen.program.place(jax.tree.map(lambda leaf: leaf[np.asarray(kept)], state))
-    return Loaded(chosen, state, iterations[kept], newest=False)
+    return Loaded(chosen, state, iterations[kept], newest=False, deployed=deployed)
 
 
 def _restore(saved: checkpoint.Checkpoints, built: Built, iteration: int) -> LearnerState:

@@ -1,0 +1,148 @@
+"""What is constrained, on which episodes it is measured, and which policy is deployed."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import make_config, train
+
+from traces_jax import tasks
+from traces_jax.core import batch, episodes, kept, normalize, spread
+from traces_jax.core import learner as learner_lib
+from traces_jax.estimator import credit
+from traces_jax.host.run import evaluation
+from traces_jax.solvers import multipliers
+
+SMALL = {
+    "task": "ProbeBudget", "physics": "native", "steps": 160, "environment": {"count": 4, "steps": 10},
+    "ppo": {"minibatch": 10, "passes": 1}, "policy": {"hidden": (4,)}, "critic": {"hidden": (4,)},
+}  # fmt: skip
+
+
+# --- The multiplier ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("measure", "expected"), [(0.15, 0.5), (0.05, -0.5), (0.9, 1.0), (0.0, -1.0), (np.nan, 0.0)])
+def test_a_violation_in_tolerances_by_hand(measure, expected):
+    found = multipliers.violation(jnp.float32(measure), jnp.float32(0.1), jnp.float32(0.1))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_the_controller_by_hand():
+    """A full violation multiplies by e in 20 iterations, and by e more while it lasts; there are two bounds."""
+    state = multipliers.init(2.0)
+    for _ in range(20):
+        state = multipliers.integrate(state, jnp.float32(1.0), True, gain=0.05, maximum=20.0)
+    np.testing.assert_allclose(state.multiplier, 2.0 * np.e, rtol=1e-5)
+    np.testing.assert_allclose(multipliers.controlled(state.multiplier, -1.0, gain=1.0), 2.0, rtol=1e-5)
+    still = multipliers.integrate(state, jnp.float32(1.0), False, gain=0.05, maximum=20.0)
+    assert still.multiplier == state.multiplier, "an old measure is no news"
+    high = multipliers.integrate(state, jnp.float32(1.0), True, gain=9.0, maximum=20.0)
+    low = multipliers.integrate(high, jnp.float32(-1.0), True, gain=9.0, maximum=20.0)
+    np.testing.assert_allclose([high.multiplier, low.multiplier], [20.0, 0.05], rtol=1e-6)
+
+
+# --- The cost ------------------------------------------------------------------------------------------------------
+
+
+def test_tempered_costs_sum_to_the_logarithm_and_are_the_chance_of_a_violation_near_zero():
+    cost = jnp.asarray([0.0, 0.5, 2.0, 300.0])
+    found = credit.tempered(jnp.cumsum(cost), cost)
+    np.testing.assert_allclose(found, np.diff(np.log1p([0.0, 0.0, 0.5, 2.5, 302.5])), rtol=1e-5)
+    np.testing.assert_allclose(found.sum(), np.log1p(302.5), rtol=1e-6)
+    small = jnp.asarray([0.01])
+    np.testing.assert_allclose(credit.tempered(small, small), 1 - np.exp(-0.01), atol=1e-6)
+
+
+def test_a_recent_size_by_hand():
+    """The first value counts in full, later ones by a tenth."""
+    size = normalize.update_recent(normalize.init_recent(), jnp.float32(4.0))
+    np.testing.assert_allclose(normalize.recent(size), 2.0, rtol=1e-6)
+    size = normalize.update_recent(size, jnp.float32(100.0))
+    np.testing.assert_allclose(normalize.recent(size), np.sqrt((0.09 * 4 + 0.1 * 100) / 0.19), rtol=1e-6)
+
+
+# --- Which episodes are measured -----------------------------------------------------------------------------------
+
+
+def test_the_worse_of_two_policies_is_measured():
+    windows = episodes.init_windows(10, 0.2, ("costs",))
+    assert (windows.noisy.size, windows.mean.size) == (10, 2)
+    ended, plays_mean = jnp.asarray([[True, True, False]]), jnp.asarray([True, False, False])
+    windows = episodes.push_windows(windows, ended, plays_mean, costs=jnp.asarray([[7.0, 3.0, 99.0]]))
+    by_policy = {policy: float(episodes.worst(windows, policy)["costs"]) for policy in ("mean", "noisy", "both")}
+    assert by_policy == {"mean": 7.0, "noisy": 3.0, "both": 7.0}
+    only = episodes.push_windows(
+        episodes.init_windows(10, 0.2, ("costs",)), ended & plays_mean, plays_mean, costs=jnp.ones((1, 3))
+    )
+    assert np.isnan(episodes.worst(only, "both")["costs"]), "no measure before both have ended an episode"
+
+
+def test_some_environments_play_the_mean_action_and_are_not_learned_from():
+    config = make_config(**SMALL, constraint={"policy": "both", "share": 0.25})
+    assert (config.mean_environments, config.samples) == (1, 30)
+    learner = learner_lib.make(config, tasks.make(config.task), environments=spread.Spread(), one_lane_at_a_time=False)
+    state = learner.init(config, jax.random.key(0))
+    _, transitions, _ = learner.collect(config, state, 0)
+    mean = learner.act(config, state, transitions.observation, None, jnp.zeros_like(transitions.action))
+    off = np.abs(transitions.action - mean).max(axis=(0, 2))
+    np.testing.assert_allclose(off[0], 0.0, atol=1e-6)
+    assert np.all(off[1:] > 0.1)
+    seen = []
+    original = batch.make
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch, "make", lambda *given, **named: seen.append(given[4]) or original(*given, **named))
+        learner.iteration(config, state, jnp.int32(0))
+    np.testing.assert_array_equal(seen[0].action, transitions.action[:, 1:])
+
+
+def test_rows_tell_the_policies_apart():
+    _, _, rows = train(make_config(**SMALL, constraint={"policy": "both", "share": 0.25}))
+    np.testing.assert_array_equal(rows["deployed/count"], np.ones((1, 4)))
+    np.testing.assert_array_equal(rows["episode/count"], np.full((1, 4), 3.0))
+    _, _, rows = train(make_config(**SMALL))
+    assert np.all(rows["deployed/count"] == 0) and np.all(np.isnan(rows["deployed/cost"]))
+
+
+# --- Which policy is deployed --------------------------------------------------------------------------------------
+
+
+def policy(number):
+    empty = normalize.init((1,))
+    recent = normalize.init_recent()
+    statistics = batch.Normalizers(empty, None, normalize.init(()), normalize.init(()), recent, recent)
+    return kept.Policy(actor=jnp.float32(number), normalizers=statistics, learned=None)
+
+
+def test_the_newest_policy_that_satisfies_the_constraint_is_kept():
+    found = kept.init(policy(0))
+    held = []
+    for iteration, gap in enumerate([np.nan, 0.5, 0.7, 0.2, -0.1, -0.05, 0.3, np.nan]):
+        found = kept.update(found, policy(iteration), jnp.int32(iteration), jnp.float32(gap))
+        held.append(int(found.policy.actor))
+    # None is measured, then the least violating one, then the newest that satisfies it.
+    assert held == [0, 1, 1, 3, 4, 5, 5, 5]
+    assert (int(found.iteration), float(found.gap)) == (5, pytest.approx(-0.05))
+
+
+def test_the_kept_policy_is_what_is_evaluated():
+    built, state, _ = train(make_config(**SMALL))
+    learner = built.program.learner
+    assert learner.deployed(dataclasses.replace(state, kept=None)).agent is state.agent
+    other = jax.tree.map(lambda leaf: leaf + 1.0, state.agent.actor.params)
+    changed = dataclasses.replace(state.kept, policy=dataclasses.replace(state.kept.policy, actor=other))
+    deployed = learner.deployed(dataclasses.replace(state, kept=changed))
+    jax.tree.map(np.testing.assert_array_equal, deployed.agent.actor.params, other)
+    np.testing.assert_array_equal(
+        jax.tree.leaves(deployed.agent.reward_critic)[0], jax.tree.leaves(state.agent.reward_critic)[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("accepted", "count", "bound"), [(60, 60, 0.05 ** (1 / 60)), (0, 60, 0.0), (1, 2, 1 - np.sqrt(0.95)), (1, 1, 0.05)]
+)
+def test_a_certificate_by_hand(accepted, count, bound):
+    found = evaluation.certificate(np.arange(count) < accepted)
+    assert found == {"labels": count, "accepted": accepted, "bound": pytest.approx(bound, rel=1e-6)}
