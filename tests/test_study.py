@@ -44,11 +44,39 @@ def test_every_shipped_study_can_be_planned(path):
 def test_the_shipped_studies_are_those_of_the_paper():
     assert {path.stem for path in SHIPPED} == {
         "main_table", "low_data", "random_init", "selection", "d", "noise", "clamp", "interval", "terminal_only",
-        "b50", "matched_labels", "smoke",
+        "b50", "matched_labels", "appendix", "smoke",
     }  # fmt: skip
     main = read.study(ROOT / "experiments/studies/main_table.py")
     assert {row.task for row in main.rows} == set(TASKS) and len(TASKS) == 12
     assert {(row.method, row.warm) for row in main.rows} == {("traces", True), ("traces", False), ("oracle", False)}
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_labels_of_a_study_last_for_the_whole_run(path):
+    """As many are due in a run as its budget allows, neither fewer nor sooner."""
+    for row in read.study(path).rows:
+        if "query.budget" not in row.settings:
+            continue
+        file = read.experiment(row.task)
+        trajectories = file["steps"] // (500 if "Circle" in row.task else file["environment"]["steps"])
+        assert row.settings["query.fraction"] * trajectories == pytest.approx(row.settings["query.budget"])
+
+
+def test_the_appendix_has_every_value_of_the_paper():
+    rows = read.study(ROOT / "experiments/studies/appendix.py").rows
+    for task in ("CarRun", "AntRun"):
+        own = [row for row in rows if row.task == task and row.method == "traces"]
+        settings = {row.name: row.settings for row in own}
+        for path, default, others in (
+            ("constraint.d", 0.9, {0.99, 0.8, 0.5}),
+            ("labels.noise", 0.0, {0.05, 0.1, 0.2}),
+            ("estimator.clamp", -7.0, {-10.0}),
+            ("constraint.cost_limit", 25.0, {50.0}),
+        ):
+            assert {found.get(path, default) for found in settings.values()} == {default, *others}
+        assert {name for name, found in settings.items() if found["query.budget"] == 5000} == {"wholes", "b=50"}
+        assert settings["wholes"]["labels.terminal_only"] and settings["random"]["query.rule"] == "random"
+        assert all(row.seeds == 4 and row.warm for row in own) and len(own) == 12
 
 
 def test_every_task_has_an_experiment_file():

@@ -7,5 +7,5 @@ _TASKS = ("Ant", "Hopper", "AntRun", "CarRun")
 
 def get_study():
     """The paper's values."""
-    rows = varied(_TASKS, "traces", "estimator.clamp", (-7.0, -10.0), settings={"query.budget": 1000}, warm=True)
+    rows = varied(_TASKS, "traces", "estimator.clamp", (-7.0, -10.0), labels=1000, warm=True)
     return Study(rows, compare=against("traces clamp=-7.0", rows))

@@ -7,5 +7,5 @@ _TASKS = ("Ant", "HalfCheetah", "Hopper", "Walker2d")
 
 def get_study():
     """The paper's values."""
-    rows = varied(_TASKS, "traces", "labels.interval", (20, 40, 100), settings={"query.budget": 1000}, warm=True)
+    rows = varied(_TASKS, "traces", "labels.interval", (20, 40, 100), labels=1000, warm=True)
     return Study(rows, compare=against("traces interval=20", rows))

@@ -1,13 +1,13 @@
 """Labels of whole trajectories only, at most 5000 (the paper's terminal-only labels, four tasks)."""
 
-from traces_jax.host.study.rows import Row, Study
+from traces_jax.host.study.rows import Row, Study, labelled
 
 
 def get_study():
     """Beside labels of prefixes of as many trajectories."""
-    many = {"query.budget": 5000}
     rows = []
     for task in ("Ant", "HalfCheetah", "AntRun", "CarRun"):
+        many = labelled(task, 5000)
         rows += [
             Row(task, "traces", "wholes", {**many, "labels.terminal_only": True}, warm=True),
             Row(task, "traces", "prefixes", many, warm=True),

@@ -34,7 +34,7 @@ _LARGEST = {".json": 1 << 20, ".jsonl": 1 << 32, ".npz": 1 << 32}
 _MOST_NAMES = 3
 UNCERTAINTY = {"query/cv_picked": "picked", "query/cv_pool": "all"}
 STAGE = "stage/"
-_WANTED = {"iteration", "steps", *CURVES, *UNCERTAINTY}
+_WANTED = {"iteration", "steps", "seconds", "estimate/probability", *CURVES, *UNCERTAINTY}
 
 
 @dataclasses.dataclass(frozen=True)

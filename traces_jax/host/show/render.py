@@ -115,10 +115,10 @@ def write_episode(
     """Renders the states qpos [T, nq] of an episode to a real-time video. below: curves to show below it."""
     every, fps = pace(environment_seconds)
     pictures = frames(mj_model, qpos, every=every)
-    write_video(path, pictures if below is None else _with_curves(pictures, below, every), fps)
+    write_video(path, pictures if below is None else with_curves(pictures, below, every), fps)
 
 
-def _with_curves(pictures: Iterable[np.ndarray], below: strip.Strip, every: int) -> Iterator[np.ndarray]:
+def with_curves(pictures: Iterable[np.ndarray], below: strip.Strip, every: int) -> Iterator[np.ndarray]:
     """Images of every `every`-th step, with the curves up to that step below."""
     for number, picture in enumerate(pictures):
         yield np.concatenate([picture, below.draw(number * every)])

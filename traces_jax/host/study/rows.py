@@ -48,11 +48,30 @@ class Study:
     compare: Sequence[tuple[str, str]] = ()
 
 
-def varied(tasks: Sequence[str], method: str, path: str, values: Sequence[Any], **common: Any) -> list[Row]:
-    """Rows that differ in one setting, named after it. common: other fields of all rows."""
+def labelled(task: str, count: int) -> dict[str, Any]:
+    """Settings for `count` labelled trajectories, spread over a run of the paper's length.
+
+    A budget alone would be spent early: the estimator would not see how the policy goes on.
+    """
+    trajectories = 20_000 if "Circle" in task else 10_000
+    return {"query.budget": count, "query.fraction": count / trajectories}
+
+
+def varied(
+    tasks: Sequence[str], method: str, path: str, values: Sequence[Any], *, labels: int | None = None, **common: Any
+) -> list[Row]:
+    """Rows that differ in one setting, named after it. labels: see `labelled`; common: other fields of all rows."""
     name, shared = path.rpartition(".")[2], dict(common.pop("settings", {}))
     return [
-        Row(task, method, f"{name}={value}", {**shared, path: value}, **common) for task in tasks for value in values
+        Row(
+            task,
+            method,
+            f"{name}={value}",
+            {**(labelled(task, labels) if labels else {}), **shared, path: value},
+            **common,
+        )
+        for task in tasks
+        for value in values
     ]
 
 
