@@ -172,8 +172,8 @@ def _both(folder: pathlib.Path, python: str, episodes: int, step: str) -> tuple[
             f"run {folder} is not right: its task is {config.task} and its sweep {config.sweep!r}; a run of one of the "
             "twelve tasks without a sweep would be right."
         )
-    here = evaluation.episodes(loaded.built, loaded.state, episodes)
-    state = jax.device_get(loaded.state)
+    here = evaluation.episodes(loaded.built, loaded.policies, episodes)
+    state = jax.device_get(loaded.policies)
     there = []
     for number, lane in enumerate(loaded.built.lanes):
         policy = plain_policy.export(lane.config, jax.tree.map(lambda leaf, number=number: leaf[number], state))
@@ -244,7 +244,7 @@ def main() -> None:
     transferring.add_argument("--run", required=True, nargs="+", help="run folders of the twelve tasks")
     transferring.add_argument("--originals", default=".originals", help="virtual environment of the original engines")
     transferring.add_argument("--episodes", type=int, default=50, help="of each seed")
-    transferring.add_argument("--step", default="latest", help="as in traces_jax.evaluate")
+    transferring.add_argument("--step", default="deployed", help="as in traces_jax.evaluate")
     given = vars(parser.parse_args())
     command = given.pop("command")
     if command == "play":

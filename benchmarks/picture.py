@@ -29,7 +29,7 @@ def draw(run: pathlib.Path, step: str, seed: int | None, steps: int) -> tuple[li
 
     loaded = restore.load(run, step, seed, lambda text: print(text, file=sys.stderr))
     task = loaded.built.task
-    episode = evaluation.episode(loaded.built, loaded.state)
+    episode = evaluation.episode(loaded.built, loaded.policies)
     if episode.credit is None or not isinstance(task, tasks.PhysicsTask):
         raise errors.UserError(f"--run={run} is not right: a run of a task with physics, from labels, would be right.")
     every, rate = render.pace(task.physics.environment_seconds)
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--out", required=True, type=pathlib.Path, help="file that ends in .webp")
     parser.add_argument("--steps", type=int, default=200, help="of the episode, from its start")
     parser.add_argument("--seed", type=int, help="default: the first")
-    parser.add_argument("--step", default="latest", help="as in traces_jax.evaluate")
+    parser.add_argument("--step", default="deployed", help="as in traces_jax.evaluate")
     given = parser.parse_args()
     runtime.setup()
     try:

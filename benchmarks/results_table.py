@@ -124,7 +124,7 @@ def _certificates(lanes: Sequence[Lane]) -> np.ndarray:
         try:
             evaluated: Any = files.read_json(pathlib.Path(lane.run) / "evaluation.json")
             found += [
-                float(row["certificate"])
+                float(row["certificate"]["bound"])
                 for row in evaluated["lanes"]
                 if row["lane"] == f"seed={lane.seed} {lane.swept}".strip() and "certificate" in row
             ]

@@ -79,7 +79,12 @@ def test_wall_time_of_resumed_runs_and_of_many_folders():
 
 
 def test_certificates_are_those_of_the_evaluation(tmp_path: pathlib.Path):
-    evaluated = {"lanes": [{"lane": "seed=0", "certificate": 0.8}, {"lane": "seed=1", "certificate": 0.9}]}
+    evaluated = {
+        "lanes": [
+            {"lane": "seed=0", "certificate": {"labels": 60, "accepted": 52, "bound": 0.8}},
+            {"lane": "seed=1", "certificate": {"labels": 60, "accepted": 57, "bound": 0.9}},
+        ]
+    }
     (tmp_path / "evaluation.json").write_text(json.dumps(evaluated))
     own = [lane(seed, run=str(tmp_path)) for seed in (0, 1, 2)]
     assert rows(results_table.results, *own)[0][8] == "85 % (5)"
