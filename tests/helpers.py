@@ -43,6 +43,8 @@ _CANDIDATES = {
         "jensen",
         "paper",
         "never",
+        "cup",
+        "as_released",
     ],
     tuple[int, ...]: [(7,)],
     tuple[float, ...]: [(0.7, 1)],

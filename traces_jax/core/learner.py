@@ -169,13 +169,13 @@ class Learner:
         source, verdict, source_row = self.source.verdict(config, source, collected, reading, asked, key)
         cost, judged = self._time(verdict.cost)
         batch, normalizers = self._batch(config, state, transitions, cost)
-        solver, solver_row = self.solver.update(
+        solver, solver_row = self.solver.lane_by_lane(self.solver.update)(
             config,
             state.solver,
             batch,
             verdict,
             stream(state.key, index, Stream.SHUFFLE),
-            index / config.iterations,
+            jnp.asarray(index / config.iterations, jnp.float32),
         )
         _, updated = self._time(jax.tree.leaves(solver)[0])
         learned = (solver, normalizers, self.source.learned(source))
@@ -266,7 +266,8 @@ class Learner:
             cost = self.source.step_cost(
                 config, state.source, statistics, memory.source, after, observation, action, true_cost
             )
-            return rollout.Memory(source=after, solver=self.solver.carry(config, memory.solver, cost))
+            budget = self.source.budget(config, state.source) if self.source.sums(config) else None
+            return rollout.Memory(source=after, solver=self.solver.carry(config, memory.solver, cost, budget))
 
         return rollout.Player(
             act=act,
@@ -341,9 +342,13 @@ class Learner:
         next_observed = self._observe(config, state.normalizers, transitions.next_observation)
         read = functools.partial(self._context, state.normalizers)
         observation = read(observed, None, transitions.carried)
-        next_observation = read(next_observed, None, transitions.next_carried)
+        next_carried = transitions.next_carried
+        if next_carried is not None:
+            last = self.solver.carried_at_end(config, next_carried)
+            next_carried = rollout.where(transitions.truncated > 0, last, next_carried)
+        next_observation = read(next_observed, None, next_carried)
         context = read(observed, transitions.summary, transitions.carried)
-        next_context = read(next_observed, transitions.next_summary, transitions.next_carried)
+        next_context = read(next_observed, transitions.next_summary, next_carried)
         estimate = functools.partial(
             advantages.gae, terminated=transitions.terminated, truncated=transitions.truncated, gamma=config.ppo.gamma
         )

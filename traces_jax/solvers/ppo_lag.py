@@ -1,50 +1,25 @@
-"""PPO-Lagrangian: PPO on a mix of reward and cost advantages, weighted by a Lagrange multiplier."""
+"""PPO-Lagrangian: PPO on a mix of reward and cost advantages, weighted by a Lagrange multiplier.
 
-import flax.struct
+Benchmarking safe exploration in deep reinforcement learning (Ray, Achiam, Amodei, 2019).
+"""
 
-from traces_jax.core import agent as agent_lib
-from traces_jax.solvers import advantages, multipliers, ppo
-from traces_jax.solvers.base import Solver
-
-
-@flax.struct.dataclass
-class PPOLagState:
-    """The networks and the multiplier."""
-
-    agent: agent_lib.Agent
-    multiplier: multipliers.LagrangeState
+from traces_jax.solvers import lagrangian, ppo
+from traces_jax.solvers.lagrangian import Lagrangian, LagrangianState
 
 
-class PPOLag(Solver):
+class PPOLag(Lagrangian):
     """Updates the multiplier first, from the episodes just finished, then the policy with the multiplier fixed."""
 
-    def init(self, config, key, observation_size, context_size):
-        return PPOLagState(
-            agent=agent_lib.init(self.modules, key, observation_size, context_size),
-            multiplier=multipliers.init(config.lagrange.initial),
-        )
-
     def update(self, config, state, batch, verdict, key, progress):
-        settings = config.lagrange
-        multiplier = multipliers.update(
-            state.multiplier, verdict.measure, verdict.limit, verdict.fresh, lr=settings.lr, maximum=settings.maximum
+        multiplier, weight, multiplier_row = lagrangian.ascend(
+            config.lagrange, state.multiplier, verdict, maximum=config.lagrange.maximum
         )
-        weight = multipliers.in_force(
-            multiplier.multiplier, verdict.measure, verdict.limit, proportional=settings.proportional
+        agent, row = ppo.update(
+            self.modules,
+            state.agent,
+            ppo.samples(batch, lagrangian.penalized(batch, weight)),
+            key,
+            ppo=config.ppo,
+            actor_lr=ppo.actor_rate(config.ppo, progress),
         )
-        advantage = multipliers.mix(
-            advantages.standardize(batch.reward_advantage), advantages.center(batch.cost_advantage), weight
-        )
-        actor_lr = ppo.actor_rate(config.ppo, progress)
-        fit = self.lane_by_lane(
-            lambda agent, samples, key, settings, rate: ppo.update(
-                self.modules, agent, samples, key, ppo=settings, actor_lr=rate
-            )
-        )
-        agent, row = fit(state.agent, ppo.samples(batch, advantage), key, config.ppo, actor_lr)
-        return PPOLagState(agent=agent, multiplier=multiplier), {
-            "constraint/multiplier": multiplier.multiplier,
-            "constraint/in_force": weight,
-            "ppo/actor_lr": actor_lr,
-            **row,
-        }
+        return LagrangianState(agent=agent, multiplier=multiplier), {**multiplier_row, **row}

@@ -1,0 +1,21 @@
+"""TRPO-Lagrangian: TRPO on a mix of reward and cost advantages, weighted by a Lagrange multiplier.
+
+Benchmarking safe exploration in deep reinforcement learning (Ray, Achiam, Amodei, 2019).
+"""
+
+from traces_jax.solvers import lagrangian, trpo
+from traces_jax.solvers.lagrangian import Lagrangian, LagrangianState
+
+
+class TRPOLag(trpo.SecondOrder, Lagrangian):
+    """Updates the multiplier first, from the episodes just finished, then the policy with the multiplier fixed."""
+
+    def update(self, config, state, batch, verdict, key, progress):
+        del progress
+        multiplier, weight, multiplier_row = lagrangian.ascend(
+            config.lagrange, state.multiplier, verdict, maximum=config.lagrange.maximum
+        )
+        agent, row = trpo.improve(
+            self.modules, config, state.agent, batch, lagrangian.penalized(batch, weight), key, reads_cost=True
+        )
+        return LagrangianState(agent=agent, multiplier=multiplier), {**multiplier_row, **row}
