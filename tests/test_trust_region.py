@@ -1,5 +1,7 @@
 """The trust-region step against dense matrices on a small network."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -77,8 +79,7 @@ def test_conjugate_gradients_solve_as_a_dense_solver_does():
 @pytest.mark.parametrize("target", [1e-4, 1e-2, 0.5])
 def test_the_step_improves_within_the_target(target):
     config, region, advantage = make_region()
-    settings = jax.tree.map(lambda value: value, config.trust_region)
-    settings = type(settings)(**{**vars(settings), "target_kl": target})
+    settings = dataclasses.replace(config.trust_region, target_kl=target)
     params, row = jax.jit(lambda: trust_region.improve(region, advantage, settings))()
     assert 0 < float(region.kl(params)) <= target
     assert float(region.mean(params, advantage)) > float(region.mean(region.center, advantage))
