@@ -36,9 +36,11 @@ class CPO(Linearized, trpo.TRPO):
         cost, b = jax.value_and_grad(region.mean)(region.center, cost_advantage)
         reward_direction = trust_region.solve(region.fisher, g, settings.conjugate_steps)
         cost_direction = trust_region.solve(region.fisher, b, settings.conjugate_steps)
+        # The paper minimizes -g'x. The released program maximizes g'x with the paper's formulas, so r has another sign.
+        sign = 1.0 if config.method.solver_version == "as_released" else -1.0
         plan = best(
             q=g @ reward_direction,
-            r=g @ cost_direction,
+            r=sign * (g @ cost_direction),
             s=b @ cost_direction,
             c=gap,
             flat=b @ b <= _FLAT,
@@ -79,7 +81,7 @@ class Plan:
 def best(*, q: jax.Array, r: jax.Array, s: jax.Array, c: jax.Array, flat: jax.Array, delta: Number) -> Plan:
     """The dual problem in closed form (theorem 2 of the paper). All arrays: [].
 
-    q = g'H^-1 g, r = g'H^-1 b, s = b'H^-1 b; c: the violation; flat: whether the cost has no slope; delta: target KL.
+    q = g'H^-1 g, r = -g'H^-1 b, s = b'H^-1 b; c: the violation; flat: whether the cost has no slope; delta: target KL.
     """
     within = c < 0.0
     # The boundary of the constraint is inside the trust region if c^2 / s <= 2 delta.

@@ -18,7 +18,7 @@ from traces_jax.core.agent import Agent, Modules
 from traces_jax.core.optimize import Number
 from traces_jax.solvers.minibatches import Samples
 
-_TINY = 1e-10
+_TINY = 1e-20
 # Floats held for each sample, per unit of the widest layer: activations and their derivatives, forward and backward.
 FLOATS_PER_UNIT = 12
 
@@ -108,7 +108,7 @@ def solve(product: Callable[[jax.Array], jax.Array], target: jax.Array, steps: i
         direction=target,
         square=target @ target,
     )
-    return lax.while_loop(lambda now: (now.index < steps) & (now.square > _TINY**2), step, start).solution
+    return lax.while_loop(lambda now: (now.index < steps) & (now.square > _TINY), step, start).solution
 
 
 def longest(direction: jax.Array, fisher: Callable[[jax.Array], jax.Array], target_kl: Number) -> jax.Array:

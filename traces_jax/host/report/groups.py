@@ -53,8 +53,11 @@ class Group:
     @property
     def method(self) -> str:
         source, _, solver = self.source.partition("+")
-        named = f"{METHODS.get(source, source)} with {_SOLVERS.get(solver, solver)}" if solver else source
-        return METHODS.get(self.source, named)
+        if self.source in METHODS or not solver:
+            return METHODS.get(self.source, source)
+        # With the true cost, a method is its solver.
+        solver = _SOLVERS.get(solver, solver)
+        return solver if source == "oracle" else f"{METHODS.get(source, source)} with {solver}"
 
     @property
     def name(self) -> str:
