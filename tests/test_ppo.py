@@ -287,7 +287,9 @@ def test_every_sample_is_used_once_in_a_pass(monkeypatch):
     seen, real = [], ppo.clipped_loss
 
     def spy(log_prob, old_log_prob, advantage, clip):
-        seen.append(np.asarray(advantage))
+        # The loop first looks at the shapes of its losses.
+        if not isinstance(advantage, jax.core.Tracer):
+            seen.append(np.asarray(advantage))
         return real(log_prob, old_log_prob, advantage, clip)
 
     monkeypatch.setattr(ppo, "clipped_loss", spy)

@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import ROOT, assert_trees_close, make_config, train
+from helpers import ROOT, assert_trees_close, make_config
+from jax import lax
 
 from traces_jax import config as config_lib
 from traces_jax import solvers, tasks
 from traces_jax.core import learner, rollout
 from traces_jax.core.spread import Spread
-from traces_jax.host.run import evaluation
 
 OWN = "examples.crpo:CRPO"
 SMALL = {
@@ -41,31 +41,44 @@ def make(solver, iterations, *, cost_limit=2.0, version="as_published", **change
     )  # fmt: skip
 
 
-@pytest.mark.usefixtures("optimized")
+def make_learner(config):
+    return learner.make(config, tasks.make(config.task), environments=Spread(), one_lane_at_a_time=False)
+
+
+def run(config, seed=0):
+    """All iterations of one lane. Returns its last state and rows [iterations]."""
+    made = make_learner(config)
+
+    @jax.jit
+    def iterations(key):
+        step = lambda state, index: made.iteration(config, state, index)  # noqa: E731
+        return lax.scan(step, made.init(config, key), jnp.arange(config.iterations))
+
+    return iterations(jax.random.key(seed))
+
+
 @pytest.mark.parametrize("solver", [*config_lib.SOLVERS, OWN])
 def test_a_budget_is_spent_and_not_exceeded(solver):
     """Every unit of return costs a unit: the best return is the limit of 2, or 10 for those who ignore the cost.
 
     A policy of pure noise earns and costs 3.2.
     """
-    iterations = 80
-    built, state, rows = train(make(solver, iterations))
+    _, rows = run(make(solver, 80))
     assert np.all(rows["finite"] == 1)
-    late = rows["episode/cost"][0, -20:].mean()
+    late = rows["episode/cost"][-20:].mean()
     if solver in ("ppo", "trpo"):
         assert late > 8.0
-        return
-    assert 1.0 < late < 2.6, late
-    # Evaluation plays the mean action; a spent budget must be known to the policy there too.
-    assert evaluation.episodes(built, state, 4)["cost"].max() < 4.0
+    else:
+        assert 1.0 < late < 2.6, late
 
 
 @pytest.mark.parametrize("solver", ["focops", "p3o", "cpo", "ppo_saute"])
 def test_the_released_version_is_another_program(solver):
-    """With the same seed, one update already differs."""
-    config = make(solver, 1)
-    released = make(solver, 1, version="as_released")
-    (_, one, _), (_, other, _) = train(config), train(released)
+    """With the same seed, one update already differs. FOCOPS' versions agree until the policy leaves its region."""
+    tight = {"focops": {"trust": 1e-4}}
+    config = make(solver, 1, **tight)
+    released = make(solver, 1, version="as_released", **tight)
+    (one, _), (other, _) = run(config), run(released)
     different = [
         not np.allclose(a, b, atol=1e-7)
         for a, b in zip(jax.tree.leaves(one.agent), jax.tree.leaves(other.agent), strict=True)
@@ -76,7 +89,7 @@ def test_the_released_version_is_another_program(solver):
 @pytest.mark.parametrize("solver", ["cppo_pid", "cup", "cpo", "trpo_saute"])
 def test_lanes_in_a_batch_equal_single_ones(solver):
     config = make(solver, 2)
-    made = learner.make(config, tasks.make(config.task), environments=Spread(), one_lane_at_a_time=False)
+    made = make_learner(config)
     keys = jax.random.split(jax.random.key(1), 2)
     alone = jax.jit(made.init)(config, keys[1])
     both = jax.jit(jax.vmap(made.init, in_axes=(None, 0)))(config, keys)
@@ -86,13 +99,13 @@ def test_lanes_in_a_batch_equal_single_ones(solver):
 
 
 def test_saute_reads_its_budget_wherever_the_policy_plays():
-    """In an evaluation, z after each step is what the costs so far say; a new episode begins with all of it."""
+    """Evaluation, videos and diagnostics use this player: z is what the costs so far say, and is whole at the start."""
     config = make("trpo_saute", 1)
-    built, state, _ = train(config)
-    made, one = built.program.learner, jax.tree.map(lambda leaf: leaf[0], state)
+    made = make_learner(config)
+    state = jax.jit(made.init)(config, jax.random.key(0))
     keys = rollout.environment_keys(jax.random.key(5), 0, 3)
     noise = jax.random.normal(jax.random.key(6), (20, 3, 1))
-    _, transitions, truth = rollout.run(made.task, made.player(config, one), made.start(config, keys), noise, keys)
+    _, transitions, truth = rollout.run(made.task, made.player(config, state), made.start(config, keys), noise, keys)
     budget = 2.0 * np.mean(0.999 ** np.arange(10))
     left = np.ones(3)
     for step in range(20):
@@ -106,7 +119,7 @@ def test_saute_reads_its_budget_wherever_the_policy_plays():
 def test_the_value_at_the_end_of_an_episode_knows_what_is_left():
     """As published, the bootstrap reads z as it is; as released, as if nothing had been spent."""
     config = make("ppo_saute", 1)
-    made = learner.make(config, tasks.make(config.task), environments=Spread(), one_lane_at_a_time=False)
+    made = make_learner(config)
     state = jax.jit(made.init)(config, jax.random.key(0))
     _, transitions, truth = jax.jit(made.collect)(config, state, 0)
     critic = state.agent.reward_critic.params
