@@ -24,7 +24,7 @@ SMALL = {
 }
 
 
-def make(solver, iterations, *, cost_limit=2.0, version="as_published", **changes):
+def make(solver, iterations):
     return make_config(
         **SMALL,
         steps=iterations * 240,
@@ -34,10 +34,9 @@ def make(solver, iterations, *, cost_limit=2.0, version="as_published", **change
         cup={"target_kl": 0.03},
         lagrange={"initial": 1.0, "lr": 0.05, "window": 24},
         saute={"unsafe_reward": -3.0},
-        constraint={"cost_limit": cost_limit},
-        method={"source": "oracle", "solver": solver, "solver_version": version},
+        constraint={"cost_limit": 2.0},
+        method={"source": "oracle", "solver": solver},
         run={"chunk": iterations, "checkpoint_every": iterations},
-        **changes,
     )  # fmt: skip
 
 
@@ -69,24 +68,11 @@ def test_a_budget_is_spent_and_not_exceeded(solver):
     if solver in ("ppo", "trpo"):
         assert late > 8.0
     else:
-        assert 1.0 < late < 2.6, late
+        # Saute keeps away from the limit at first, beyond which every step is punished.
+        assert (0.5 if "saute" in solver else 1.5) < late < 2.5, late
 
 
-@pytest.mark.parametrize("solver", ["focops", "p3o", "cpo", "ppo_saute"])
-def test_the_released_version_is_another_program(solver):
-    """With the same seed, one update already differs. FOCOPS' versions agree until the policy leaves its region."""
-    tight = {"focops": {"trust": 1e-4}}
-    config = make(solver, 1, **tight)
-    released = make(solver, 1, version="as_released", **tight)
-    (one, _), (other, _) = run(config), run(released)
-    different = [
-        not np.allclose(a, b, atol=1e-7)
-        for a, b in zip(jax.tree.leaves(one.agent), jax.tree.leaves(other.agent), strict=True)
-    ]
-    assert any(different)
-
-
-@pytest.mark.parametrize("solver", ["cppo_pid", "cup", "cpo", "trpo_saute"])
+@pytest.mark.parametrize("solver", ["cup", "cpo"])
 def test_lanes_in_a_batch_equal_single_ones(solver):
     config = make(solver, 2)
     made = make_learner(config)
