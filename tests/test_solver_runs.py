@@ -81,7 +81,7 @@ def test_lanes_in_a_batch_equal_single_ones(solver):
     both = jax.jit(jax.vmap(made.init, in_axes=(None, 0)))(config, keys)
     step = lambda state: made.iteration(config, state, jnp.int32(0))[0]  # noqa: E731
     alone, both = jax.jit(step)(alone), jax.jit(jax.vmap(step))(both)
-    assert_trees_close(jax.tree.map(lambda leaf: leaf[1], both.solver), alone.solver, rtol=2e-3, atol=1e-4)
+    assert_trees_close(jax.tree.map(lambda leaf: leaf[1], both.solver), alone.solver, rtol=5e-3, atol=2e-3)
 
 
 def test_saute_reads_its_budget_wherever_the_policy_plays():

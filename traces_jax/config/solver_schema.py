@@ -34,6 +34,9 @@ class CUPConfig:
     maximum: float = positive(2.0)
     # Both the improvement and the projection stop when they have moved the policy this far; instead of ppo.target_kl.
     target_kl: float = positive(0.01)
+    # Of the projection, instead of ppo.max_grad_norm. Its gradient grows with the multiplier; under a tight bound the
+    # multiplier would have no effect.
+    max_grad_norm: float = positive(40.0)
 
 
 @settings

@@ -56,7 +56,7 @@ class CUP(Lagrangian):
                 projection,
                 entropy=0.0,
                 lr=actor_lr,
-                max_grad_norm=config.ppo.max_grad_norm,
+                max_grad_norm=config.cup.max_grad_norm,
             )
             return dataclasses.replace(agent, actor=actor), {"projection": value}
 
