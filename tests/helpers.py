@@ -50,6 +50,8 @@ _CANDIDATES = {
         "never",
         "adam",
         "plain",
+        "cup",
+        "as_released",
     ],
     tuple[int, ...]: [(7,)],
     tuple[float, ...]: [(0.7, 1)],

@@ -256,13 +256,17 @@ def test_static_fields_shape_the_program_and_traced_ones_do_not(path):
 def test_the_traced_fields():
     """A field that changes side changes what a sweep can do and what compiles; that should not happen unnoticed."""
     assert TRACED == [
-        "constraint.cost_limit", "constraint.d", "estimator.action_clip", "estimator.clamp", "labels.noise",
+        "constraint.cost_limit", "constraint.d", "cup.max_grad_norm", "cup.maximum", "cup.target_kl",
+        "estimator.action_clip",
+        "estimator.clamp", "focops.maximum", "focops.temperature", "focops.trust", "labels.noise",
         "lagrange.initial", "lagrange.integral", "lagrange.lr", "lagrange.maximum",
-        "lagrange.proportional", "ppo.actor_lr",
+        "lagrange.proportional", "p3o.kappa", "pid.derivative", "pid.derivative_smoothing", "pid.integral",
+        "pid.proportional", "pid.proportional_smoothing", "ppo.actor_lr",
         "ppo.clip", "ppo.cost_critic_l2",
         "ppo.cost_gae_lambda", "ppo.critic_lr", "ppo.entropy", "ppo.gae_lambda", "ppo.gamma", "ppo.max_grad_norm",
         "ppo.reward_critic_l2", "ppo.target_kl", "query.min_cv", "refit.lr", "refit.max_grad_norm",
-        "refit.target_accuracy", "refit.weight_decay",
+        "refit.target_accuracy", "refit.weight_decay", "saute.gamma", "saute.unsafe_reward", "trust_region.critic_lr",
+        "trust_region.damping", "trust_region.shrink", "trust_region.target_kl",
     ]  # fmt: skip
 
 
@@ -346,6 +350,7 @@ PAPER = {
     "constraint.shape": "plain", "constraint.policy": "noisy", "constraint.keep": False, "estimator.memory": False,
     # The rest of the paper's settings, which experiment files say by themselves.
     "constraint.cost_limit": 25.0, "labels.noise": 0.0, "query.budget": 0, "method.source": "traces",
+    "method.solver": "ppo_lag",
     "estimator.init": "none",
 }  # fmt: skip
 BY_FAMILY = {

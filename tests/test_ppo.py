@@ -14,7 +14,7 @@ from traces_jax.config import PPOConfig
 from traces_jax.core import agent as agent_lib
 from traces_jax.core import distributions, learner
 from traces_jax.core.networks import Critic, GaussianActor
-from traces_jax.solvers import ppo
+from traces_jax.solvers import critics, ppo
 
 # --- Distributions -------------------------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ def test_clipped_loss_is_a_mean():
 
 
 def test_critic_loss_by_hand():
-    assert float(ppo.critic_loss(jnp.asarray([1.0, 2.0]), jnp.asarray([3.0, 5.0]))) == (4 + 9) / 2
+    assert float(critics.loss(jnp.asarray([1.0, 2.0]), jnp.asarray([3.0, 5.0]))) == (4 + 9) / 2
 
 
 # --- The update ----------------------------------------------------------------------------------------------------
@@ -287,7 +287,9 @@ def test_every_sample_is_used_once_in_a_pass(monkeypatch):
     seen, real = [], ppo.clipped_loss
 
     def spy(log_prob, old_log_prob, advantage, clip):
-        seen.append(np.asarray(advantage))
+        # The loop first looks at the shapes of its losses.
+        if not isinstance(advantage, jax.core.Tracer):
+            seen.append(np.asarray(advantage))
         return real(log_prob, old_log_prob, advantage, clip)
 
     monkeypatch.setattr(ppo, "clipped_loss", spy)
@@ -318,7 +320,7 @@ def small_learner(task="ProbeObservation", steps=2, ppo=None, **changes):
 def rows_show_inputs(monkeypatch):
     """Instead of an update, the row of an iteration shows what the update was given."""
 
-    def update(modules, agent, samples, key, *, ppo, actor_lr):
+    def update(modules, agent, samples, key, *, ppo, actor_lr, **_):
         return agent, {"samples": samples, "actor_lr": actor_lr}
 
     monkeypatch.setattr(ppo, "update", update)

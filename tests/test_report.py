@@ -197,6 +197,38 @@ def test_settings_are_named_by_what_differs(tmp_path):
     assert [group.setting for group in read_all(*runs)[0][0]] == ["a, c", "b", "d"]
 
 
+def test_a_solver_makes_another_method(tmp_path):
+    """With the paper's figures of the same one beside it."""
+    one = {"seed=0": ([450.0], [20.0])}
+    methods = [("traces", "ppo_lag"), ("traces", "cup"), ("oracle", "ppo_lag"), ("oracle", "cup"), ("oracle", "a:Own")]
+    runs = [
+        write_run(tmp_path / str(place), one, method={"source": source, "solver": solver})
+        for place, (source, solver) in enumerate(methods)
+    ]
+    (own,), _ = read_all(*runs)
+    named = {group.title: group.name for group in own}
+    assert named == {
+        "traces": "TraCeS", "traces+cup": "TraCeS with CUP", "oracle": "PPO-Lagrangian", "oracle+cup": "CUP",
+        "oracle+a:Own": "a:Own",
+    }  # fmt: skip
+    columns = [entry.name for entry in tables.entries(own)]
+    assert columns[columns.index("CUP") + 1] == "paper, CUP"
+
+
+def test_what_another_solver_reads_makes_no_setting(tmp_path):
+    """A folder of an earlier version does not have these fields at all."""
+    one = {"seed=0": ([1], [1])}
+    old = write_run(tmp_path / "a", one)
+    tree = json.loads((old / "config.json").read_text())
+    for group in ("pid", "cup", "focops", "p3o", "trust_region", "cpo", "saute"):
+        del tree[group]
+    del tree["method"]["solver"], tree["method"]["solver_version"]
+    (old / "config.json").write_text(json.dumps(tree))
+    new = write_run(tmp_path / "b", {"seed=1": ([1], [1])}, seed=1)
+    ((group,),), _ = read_all(old, new)
+    assert len(group.lanes) == 2
+
+
 def test_a_seed_counts_once(tmp_path):
     unfinished = write_run(tmp_path / "a", seeds=2)
     evaluated = write_run(tmp_path / "b", {"seed=0": ([7], [1])}, seed=0)
@@ -513,6 +545,8 @@ def test_small_numbers_leave_the_title_in_its_place(tmp_path):
 def test_figures_of_the_paper_are_all_there():
     assert set(published.TASKS) == {name for name in tasks.NAMES if name.startswith("Safety")}
     assert set(published.PAPER["oracle"]["paper, PPO-Lagrangian"]) == set(published.TASKS)
+    for solver, name in [("cppo_pid", "CPPO-PID"), ("cup", "CUP"), ("focops", "FOCOPS"), ("trpo_saute", "TRPO-Saute")]:
+        assert set(published.PAPER[f"oracle+{solver}"][f"paper, {name}"]) == set(published.TASKS)
 
 
 def test_every_picture_is_written_twice(written):

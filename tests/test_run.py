@@ -46,6 +46,18 @@ TRACES = {
 }
 
 
+# Stopped in the middle of an episode: half of a budget is spent.
+SAUTE = {
+    **HOPPER,
+    "task": "ProbeBudget",
+    "steps": 120,
+    "environment": {"count": 2, "steps": 15, "reset_each_iteration": False},
+    "ppo": {"minibatch": 10},
+    "method": {"source": "oracle", "solver": "trpo_saute"},
+    "constraint": {"cost_limit": 3.0},
+}
+
+
 def stop_after(monkeypatch, iterations: int) -> None:
     """Makes the run believe that Ctrl-C was pressed in its `iterations`-th iteration."""
     from traces_jax.core import parallel
@@ -60,9 +72,11 @@ def stop_after(monkeypatch, iterations: int) -> None:
     monkeypatch.setattr(parallel.Program, "chunk", chunk)
 
 
-@pytest.mark.parametrize(("settings", "iterations"), [(HOPPER, 2), (TRACES, 3)], ids=["oracle", "traces"])
+@pytest.mark.parametrize(
+    ("settings", "iterations"), [(HOPPER, 2), (TRACES, 3), (SAUTE, 3)], ids=["oracle", "traces", "saute"]
+)
 def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(settings, iterations, tmp_path, monkeypatch):
-    """With physics, and with episodes that run on across the stop; and with a pool and a store in between."""
+    """With physics, and with episodes that run on across the stop; with a pool and a store; with a budget."""
     config = make_config(**settings)
     assert loop.train(config, tmp_path / "whole")
     with monkeypatch.context() as patch:

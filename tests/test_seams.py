@@ -37,7 +37,7 @@ class Spending(solvers.PPOLag):
     def begin(self, config, count):
         return jnp.full((count, 1), BUDGET)
 
-    def carry(self, config, carried, cost):
+    def carry(self, config, carried, cost, budget):
         return carried - cost[:, None]
 
     def shape_reward(self, config, reward, carried):
@@ -49,7 +49,7 @@ def make(source, *, solver=solvers.PPOLag, watch=None):
     config = make_config(**SETTINGS, method={"source": source})
     task = tasks.make("ProbeBudget", backend="native")
     made = learner.make(config, task, environments=Spread(), one_lane_at_a_time=False, watch=watch)
-    made = dataclasses.replace(made, solver=solver(made.solver.modules, one_lane_at_a_time=False))
+    made = dataclasses.replace(made, solver=solver(made.solver.modules, horizon=10, one_lane_at_a_time=False))
     return config, made, jax.jit(made.init)(config, jax.random.key(3))
 
 

@@ -44,7 +44,7 @@ def test_every_shipped_study_can_be_planned(path):
 def test_the_shipped_studies_are_those_of_the_paper():
     assert {path.stem for path in SHIPPED} == {
         "main_table", "low_data", "random_init", "selection", "d", "noise", "clamp", "interval", "terminal_only",
-        "b50", "matched_labels", "appendix", "smoke",
+        "b50", "matched_labels", "appendix", "smoke", "solvers",
     }  # fmt: skip
     main = read.study(ROOT / "experiments/studies/main_table.py")
     assert {row.task for row in main.rows} == set(TASKS) and len(TASKS) == 12
@@ -122,7 +122,8 @@ def test_what_collect_and_pretrain_read_is_known():
     matters = lambda path: any(config_lib.matters_to(name, path) for name in ("collect", "pretrain"))  # noqa: E731
     only_training = {path for path in config_lib.all_fields() if not matters(path)}
     groups = {path.partition(".")[0] for path in only_training}
-    assert groups == {"steps", "seed", "seeds", "sweep", "method", "query", "refit", "constraint", "run"}
+    of_solvers = {"pid", "cup", "focops", "p3o", "trust_region", "cpo", "saute"}
+    assert groups == {"steps", "seed", "seeds", "sweep", "method", "query", "refit", "constraint", "run"} | of_solvers
     assert not config_lib.matters_to("collect", "labels.noise") and config_lib.matters_to("pretrain", "labels.noise")
 
 
@@ -130,6 +131,15 @@ def test_rows_are_chosen_by_task_and_method():
     rows = [Row(task, method, seeds=1) for task in ("BallRun", "CarRun") for method in ("traces", "oracle")]
     steps = make(*rows, tasks=("CarRun",), methods=("oracle",))
     assert [step.row for step in steps.values()] == [rows[3]]
+
+
+def test_a_method_may_name_its_solver():
+    rows = [Row("BallRun", method, seeds=1) for method in ("oracle", "oracle+cup", "traces+cup")]
+    plain, cup, learned = make(*rows).values()
+    flags = {"--config.method.source=oracle", "--config.method.solver=cup"}
+    assert flags <= set(cup.arguments) and not any("solver" in argument for argument in plain.arguments)
+    assert {"--config.method.source=traces", "--config.method.solver=cup"} <= set(learned.arguments)
+    assert list(make(*rows, methods=("oracle+cup",))) == [cup.name]
 
 
 def test_the_experiment_file_of_a_step_says_what_the_original_said(tmp_path):
@@ -151,6 +161,7 @@ def test_values_become_flags_that_are_read_back():
     ("rows", "options", "sentence"),
     [
         ([Row("BallRun", "magic")], {}, "row 'magic' of BallRun: method.source"),
+        ([Row("BallRun", "oracle+magic")], {}, "row 'oracle.magic' of BallRun: method.solver='magic' is not right"),
         ([Row("BallRun", "oracle", "x", {"ppo.clap": 1})], {}, "row 'oracle x' of BallRun: field 'ppo.clap'"),
         ([Row("BallRun", "oracle", "", {"ppo.clip": -1})], {}, "row 'oracle' of BallRun: ppo.clip=-1"),
         ([Row("BallRun", "oracle", "", {"seed": 3})], {}, "seed cannot be set"),

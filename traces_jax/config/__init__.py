@@ -22,10 +22,22 @@ from traces_jax.config.schema import (
     RunConfig,
     all_fields,
 )
+from traces_jax.config.solver_schema import (
+    SOLVERS,
+    CPOConfig,
+    CUPConfig,
+    FOCOPSConfig,
+    P3OConfig,
+    PIDConfig,
+    SauteConfig,
+    TrustRegionConfig,
+)
 from traces_jax.config.sweep import Lane, lanes
 from traces_jax.config.trees import from_dict, from_saved, make, to_dict, to_json, updated
 
 __all__ = [
+    "CPOConfig",
+    "CUPConfig",
     "CollectConfig",
     "Config",
     "ConfigError",
@@ -33,12 +45,15 @@ __all__ = [
     "CriticConfig",
     "EnvironmentConfig",
     "EstimatorConfig",
+    "FOCOPSConfig",
     "LabelsConfig",
     "LagrangeConfig",
     "Lane",
     "MOST",
     "MethodConfig",
     "NormalizeConfig",
+    "P3OConfig",
+    "PIDConfig",
     "PPOConfig",
     "PolicyConfig",
     "PretrainConfig",
@@ -46,6 +61,9 @@ __all__ = [
     "RENAMED",
     "RefitConfig",
     "RunConfig",
+    "SOLVERS",
+    "SauteConfig",
+    "TrustRegionConfig",
     "all_fields",
     "changed",
     "check_iterations",

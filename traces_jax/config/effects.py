@@ -4,6 +4,33 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from traces_jax.config.schema import Config, all_fields
+from traces_jax.config.solver_schema import SOLVERS
+
+# Solvers in which only a multiplier weighs cost advantages.
+_WEIGHING = ("ppo_lag", "trpo_lag")
+_LAGRANGIAN = ("ppo_lag", "trpo_lag", "cup", "focops")
+_FIRST_ORDER = ("ppo_lag", "cppo_pid", "cup", "focops", "p3o", "ppo_saute", "ppo")
+_SECOND_ORDER = ("trpo_lag", "cpo", "trpo_saute", "trpo")
+_WITH_COST_CRITIC = (*_LAGRANGIAN, "cppo_pid", "p3o", "cpo")
+# Paths that only some solvers of this package read. A path that ends with a dot is a whole group.
+_READ_BY: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("lagrange.initial",): (*_LAGRANGIAN, "cppo_pid"),
+    ("lagrange.lr", "lagrange.proportional"): _LAGRANGIAN,
+    ("lagrange.maximum", "lagrange.rule", "lagrange.integral", "normalize.mixed"): _WEIGHING,
+    ("pid.",): ("cppo_pid",),
+    ("cup.",): ("cup",),
+    ("focops.",): ("focops",),
+    ("p3o.",): ("p3o",),
+    ("cpo.",): ("cpo",),
+    ("saute.",): ("trpo_saute", "ppo_saute"),
+    ("trust_region.tries",): tuple(name for name in _SECOND_ORDER if name != "cpo"),
+    ("trust_region.",): _SECOND_ORDER,
+    ("ppo.clip",): tuple(name for name in _FIRST_ORDER if name != "focops"),
+    ("ppo.target_kl",): tuple(name for name in _FIRST_ORDER if name != "cup"),
+    ("ppo.passes", "ppo.actor_lr", "ppo.actor_lr_decay", "ppo.critic_lr", "ppo.entropy"): _FIRST_ORDER,
+    ("ppo.cost_gae_lambda", "ppo.cost_critic_l2", "normalize.costs"): _WITH_COST_CRITIC,
+    ("method.solver_version",): ("focops", "p3o", *_SECOND_ORDER, "ppo_saute"),
+}
 
 # (condition, reason, paths without effect). A path that ends with a dot is a whole group.
 _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
@@ -40,7 +67,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         ("lagrange.integral",),
     ),
     (
-        lambda config: config.lagrange.rule == "controlled",
+        lambda config: config.lagrange.rule == "controlled" and config.method.solver in _WEIGHING,
         "lagrange.rule=controlled has gains instead",
         ("lagrange.lr",),
     ),
@@ -63,6 +90,15 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         lambda config: config.estimator.init != "none",
         "estimator.init names one that is not fresh",
         ("estimator.initial_probability", "estimator.initial_spread", "estimator.memory"),
+    ),
+    *(
+        (
+            # A solver from elsewhere may read anything.
+            lambda config, readers=readers: config.method.solver in set(SOLVERS) - set(readers),
+            f"it is for method.solver={', '.join(readers)}",
+            paths,
+        )
+        for paths, readers in _READ_BY.items()
     ),
     (lambda config: True, "it is for traces_jax.pretrain", ("pretrain.",)),
     (lambda config: True, "it is for traces_jax.collect", ("collect.",)),

@@ -12,6 +12,8 @@ from typing import Any
 
 import jax
 
+from traces_jax.core.own import is_own
+
 
 class ConfigError(ValueError):
     """One sentence: the field, its value, and what would be right."""
@@ -59,6 +61,11 @@ def traced(default: float, right: str, check: Callable[[float], bool]) -> Any:
 def choice(default: str, *names: str) -> Any:
     """A static field with a fixed set of values."""
     return static(default, f"one of {', '.join(names)}", lambda value: value in names)
+
+
+def choice_or_own(default: str, *names: str) -> Any:
+    """A static field with a fixed set of values, or "module:Class" for a class outside this package."""
+    return static(default, f"one of {', '.join(names)}, or module:Class", lambda value: value in names or is_own(value))
 
 
 def switch(default: bool) -> Any:

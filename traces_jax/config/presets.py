@@ -2,8 +2,8 @@
 
 `ours` is the defaults and the experiment files. `paper` sets the learning algorithm to the values of the paper's tables
 or, where a table has no value, of the authors' code. It does not set the problem, which stays the experiment file's:
-task, steps, seeds, environment.count and .steps, constraint.cost_limit, labels.noise, query.budget, method.source,
-estimator.init, and the groups run, collect and pretrain.
+task, steps, seeds, environment.count and .steps, constraint.cost_limit, labels.noise, query.budget, method.source and
+.solver, estimator.init, and the groups run, collect and pretrain.
 
 Precedence, lowest first: the defaults, a preset named by the experiment file, the file, a preset named on the command
 line, other fields of the command line.
@@ -49,7 +49,8 @@ _PAPER: dict[str, Any] = {
         "proportional": 0.0,
         "window": 50,
     },
-    "method": {"order": "paper"},
+    # The paper's baselines are OmniSafe's.
+    "method": {"order": "paper", "solver_version": "as_released"},
     "estimator": {
         "hidden": 4,
         "depth": 2,

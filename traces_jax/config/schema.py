@@ -14,6 +14,7 @@ from traces_jax.config.fields import (
     MOST_STEPS,
     MOST_UNITS,
     choice,
+    choice_or_own,
     fraction,
     layers,
     multiples,
@@ -24,6 +25,16 @@ from traces_jax.config.fields import (
     switch,
     traced,
     whole,
+)
+from traces_jax.config.solver_schema import (
+    SOLVERS,
+    CPOConfig,
+    CUPConfig,
+    FOCOPSConfig,
+    P3OConfig,
+    PIDConfig,
+    SauteConfig,
+    TrustRegionConfig,
 )
 
 
@@ -123,10 +134,14 @@ class LagrangeConfig:
 
 @settings
 class MethodConfig:
-    """Where the cost comes from, and when it is learned."""
+    """Where the cost comes from, when it is learned, and how the policy is updated under it."""
 
     # "traces": learn the cost from labels of trajectories. "oracle": use the true cost and its limit.
     source: str = choice("traces", "traces", "oracle")
+    # The constrained policy update, see docs/solvers.md; or "module:Class" for your own.
+    solver: str = choice_or_own("ppo_lag", *SOLVERS)
+    # Where a solver's paper and its widely used program (OmniSafe) differ: "as_published" or "as_released".
+    solver_version: str = choice("as_published", "as_published", "as_released")
     # "paper": refit the estimator before computing this iteration's credits. "released": after, as the authors' code.
     order: str = choice("paper", "paper", "released")
 
@@ -332,6 +347,13 @@ class Config:
     normalize: NormalizeConfig = NormalizeConfig()
     ppo: PPOConfig = PPOConfig()
     lagrange: LagrangeConfig = LagrangeConfig()
+    pid: PIDConfig = PIDConfig()
+    cup: CUPConfig = CUPConfig()
+    focops: FOCOPSConfig = FOCOPSConfig()
+    p3o: P3OConfig = P3OConfig()
+    trust_region: TrustRegionConfig = TrustRegionConfig()
+    cpo: CPOConfig = CPOConfig()
+    saute: SauteConfig = SauteConfig()
     method: MethodConfig = MethodConfig()
     estimator: EstimatorConfig = EstimatorConfig()
     labels: LabelsConfig = LabelsConfig()

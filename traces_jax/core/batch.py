@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from traces_jax import solvers
 from traces_jax.config import Config
-from traces_jax.core import distributions, normalize
+from traces_jax.core import distributions, normalize, rollout
 from traces_jax.core.agent import Agent
 from traces_jax.core.rollout import Transitions
 from traces_jax.solvers import advantages
@@ -102,20 +102,26 @@ def make(
     )
     if config.normalize.rewards:
         reward = normalize.scale(updated.reward, reward)
+    # Other solvers compare cost advantages with the limit, in the units of the cost.
+    recent = config.normalize.costs == "recent" and solver.weighs_cost
     unit: jax.Array | float = 1.0
-    if config.normalize.costs == "recent":
+    if recent:
         # The critic fits numbers of size 1, whatever the scale of the costs.
         unit = normalize.recent(updated.recent_cost) + _SMALLEST_COST * tolerance
         cost = cost / unit
-    elif config.normalize.costs == "always" or (config.normalize.costs == "learned" and learned):
+    elif config.normalize.costs == "always" or (config.normalize.costs in ("recent", "learned") and learned):
         cost = normalize.scale(updated.cost, cost)
     observed = observe(config, normalizers, transitions.observation)
     next_observed = observe(config, normalizers, transitions.next_observation)
     read = functools.partial(context, normalizers)
     observation = read(observed, None, transitions.carried)
-    next_observation = read(next_observed, None, transitions.next_carried)
+    next_carried = transitions.next_carried
+    if next_carried is not None:
+        last = solver.carried_at_end(config, next_carried)
+        next_carried = rollout.where(transitions.truncated > 0, last, next_carried)
+    next_observation = read(next_observed, None, next_carried)
     full = read(observed, transitions.summary, transitions.carried)
-    next_full = read(next_observed, transitions.next_summary, transitions.next_carried)
+    next_full = read(next_observed, transitions.next_summary, next_carried)
     estimate = functools.partial(
         advantages.gae, terminated=transitions.terminated, truncated=transitions.truncated, gamma=config.ppo.gamma
     )
@@ -132,7 +138,7 @@ def make(
         modules.value(agent.cost_critic.params, next_full),
         decay=config.ppo.cost_gae_lambda,
     )
-    if config.normalize.costs == "recent":
+    if recent:
         cost_advantage = cost_advantage * unit
         size = normalize.update_recent(normalizers.recent_advantage, jnp.var(cost_advantage))
         updated = dataclasses.replace(updated, recent_advantage=size)

@@ -193,13 +193,13 @@ class Learner:
             tolerance=verdict.tolerance,
             learned=self.source.learns,
         )
-        solver, solver_row = self.solver.update(
+        solver, solver_row = self.solver.lane_by_lane(self.solver.update)(
             config,
             state.solver,
             batch,
             verdict,
             stream(state.key, index, Stream.SHUFFLE),
-            index / config.iterations,
+            jnp.asarray(index / config.iterations, jnp.float32),
         )
         _, updated = self._time(jax.tree.leaves(solver)[0])
         learned = (solver, normalizers, self.source.learned(source))
@@ -295,7 +295,8 @@ class Learner:
             cost = self.source.step_cost(
                 config, state.source, statistics, memory.source, after, observation, action, true_cost
             )
-            return rollout.Memory(source=after, solver=self.solver.carry(config, memory.solver, cost))
+            budget = self.source.budget(config, state.source) if self.source.sums(config) else None
+            return rollout.Memory(source=after, solver=self.solver.carry(config, memory.solver, cost, budget))
 
         return rollout.Player(
             act=act,

@@ -1,7 +1,7 @@
 """Errors that the user can fix: one sentence, exit code 2."""
 
 from traces_jax.config import ConfigError
-from traces_jax.tasks import TaskError
+from traces_jax.core.own import OwnError
 
 
 class UserError(Exception):
@@ -12,4 +12,4 @@ class WriteError(UserError):
     """A file cannot be written: no space, no permission."""
 
 
-USER_ERRORS = (ConfigError, TaskError, UserError)
+USER_ERRORS = (ConfigError, OwnError, UserError)

@@ -13,8 +13,8 @@ import flax.struct
 import jax
 
 from traces_jax.config import Config
-from traces_jax.core.agent import Modules
-from traces_jax.sources.base import Verdict
+from traces_jax.core.agent import Agent, Modules
+from traces_jax.sources.base import Part, Source, Verdict
 
 
 @flax.struct.dataclass
@@ -42,18 +42,40 @@ class Batch:
     cost_target: jax.Array
 
 
+@flax.struct.dataclass
+class AgentState:
+    """The state of a solver that learns nothing but the networks."""
+
+    agent: Agent
+
+
 class Solver(abc.ABC):
     """A solver. All methods are pure; `state` is the solver's part of a lane's state and has an attribute `agent`.
 
     Attributes:
       modules: the networks' shapes.
+      horizon: steps of an episode of the task.
       one_lane_at_a_time: under vmap, update the lanes one after the other instead of in one batch. On a CPU that is
         faster: each lane stops as soon as its own policy exceeds the target KL.
+      weighs_cost: whether cost advantages are only weighed by a multiplier that finds its own level, so that they may
+        have any scale.
     """
 
-    def __init__(self, modules: Modules, *, one_lane_at_a_time: bool):
+    weighs_cost = False
+
+    def __init__(self, modules: Modules, *, horizon: int, one_lane_at_a_time: bool):
         self.modules = modules
+        self.horizon = horizon
         self.one_lane_at_a_time = one_lane_at_a_time
+
+    def check(self, config: Config, source: Source) -> None:
+        """Raises a ConfigError for settings, or a source, that this solver does not support."""
+        del config, source
+
+    def parts(self, config: Config) -> list[Part]:
+        """The device memory it needs in addition to what every run needs."""
+        del config
+        return []
 
     @abc.abstractmethod
     def init(self, config: Config, key: jax.Array, observation_size: int, context_size: int) -> Any:
@@ -77,15 +99,23 @@ class Solver(abc.ABC):
         del config, count
         return None
 
-    def carry(self, config: Config, carried: jax.Array | None, cost: jax.Array) -> jax.Array | None:
-        """The carried values [B, K] after a step with cost [B]."""
-        del config, cost
+    def carry(self, config: Config, carried: jax.Array, cost: jax.Array, budget: jax.Array | None) -> jax.Array:
+        """The carried values [B, K] after a step with cost [B].
+
+        budget: [] limit of an episode's summed cost; None if the source's constraint is not on a sum.
+        """
+        del config, cost, budget
         return carried
 
     def shape_reward(self, config: Config, reward: jax.Array, carried: jax.Array | None) -> jax.Array:
         """The reward [T, B] to train on. carried: [T, B, K] after each step."""
         del config, carried
         return reward
+
+    def carried_at_end(self, config: Config, carried: jax.Array) -> jax.Array:
+        """The carried values [T, B, K] with which the value of an episode's last state is read."""
+        del config
+        return carried
 
     def lane_by_lane(self, function: Callable) -> Callable:
         """The function, run for one lane after the other under vmap if `one_lane_at_a_time` is set."""

@@ -201,6 +201,15 @@ class Source(abc.ABC):
     ) -> jax.Array:
         """The cost [B] of a step during the rollout, for solvers that carry values. Only the oracle reads true_cost."""
 
+    def sums(self, config: Config) -> bool:
+        """Whether the constraint is on the summed cost of an episode, so that it has a budget while it runs."""
+        del config
+        return False
+
+    def budget(self, config: Config, state: Any) -> jax.Array:
+        """Limit [] of the summed cost of an episode; only called if `sums`."""
+        raise NotImplementedError
+
     # --- After a rollout.
 
     def init(self, config: Config, key: jax.Array, prior: Prior | None, watched: Any) -> Any:

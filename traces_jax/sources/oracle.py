@@ -16,9 +16,15 @@ class Oracle(Source):
         del config, state, statistics, memory, next_memory, observation, action
         return true_cost
 
+    def sums(self, config):
+        return True
+
+    def budget(self, config, state):
+        return jnp.asarray(config.constraint.cost_limit, jnp.float32)
+
     def verdict(self, config, state, collected, reading, asked, key):
         del reading, asked, key
-        limit = jnp.asarray(config.constraint.cost_limit, jnp.float32)
+        limit = self.budget(config, state)
         verdict = Verdict(
             cost=collected.truth.cost,
             measure=episodes.worst(collected.windows, config.constraint.policy)["costs"],

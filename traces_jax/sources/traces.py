@@ -122,6 +122,12 @@ class Traces(Labelled):
         mu, sigma = network.decode(state.fitted.params, *summaries, inputs)
         return credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
 
+    def sums(self, config):
+        return config.constraint.form == "jensen"
+
+    def budget(self, config, state):
+        return -jnp.log(jnp.asarray(config.constraint.d, jnp.float32))
+
     # --- Labels.
 
     def score(self, config, fitted, statistics, rows):

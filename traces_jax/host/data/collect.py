@@ -114,7 +114,7 @@ def training_config(config: Config) -> Config:
         steps=settings.steps,
         seeds=1,
         sweep="",
-        method=dataclasses.replace(config.method, source="oracle"),
+        method=dataclasses.replace(config.method, source="oracle", solver="ppo_lag"),
         # With a rate that decays to zero, the last moments would have nearly the same policies.
         ppo=dataclasses.replace(config.ppo, actor_lr_decay=False),
         run=dataclasses.replace(config.run, chunk=1),

@@ -10,14 +10,33 @@ import numpy as np
 from traces_jax.host.report import credits, published
 from traces_jax.host.report.read import Lane
 
-METHODS = {"traces": "TraCeS", "oracle": "PPO-Lagrangian"}
+_SOLVERS = {
+    "cppo_pid": "CPPO-PID",
+    "cup": "CUP",
+    "focops": "FOCOPS",
+    "p3o": "P3O",
+    "trpo_lag": "TRPO-Lagrangian",
+    "cpo": "CPO",
+    "trpo_saute": "TRPO-Saute",
+    "ppo_saute": "PPO-Saute",
+    "ppo": "PPO",
+    "trpo": "TRPO",
+}
+# Source, or "source+solver", as studies name them too.
+METHODS = {
+    "traces": "TraCeS",
+    "oracle": "PPO-Lagrangian",
+    **{f"oracle+{solver}": name for solver, name in _SOLVERS.items()},
+}
 # Fields that do not affect training (logging, or how estimator.init was created). Lanes that differ only in these are
 # pooled.
-_NO_SETTING = r"(task|seed|seeds|sweep|method\.source|(run|collect|pretrain)\..*)"
+_NO_SETTING = r"(task|seed|seeds|sweep|method\.(source|solver)|(run|collect|pretrain)\..*)"
 # Fields that a method does not read.
 _UNUSED = {
-    "oracle": r"(estimator|labels|query|refit|constraint\.(form|d)|method)\b.*",
+    "oracle": r"(estimator|labels|query|refit|constraint\.(form|d)|method\.order)\b.*",
 }
+# Fields that PPO-Lagrangian does not read. Folders of earlier versions do not have them.
+_OF_OTHER_SOLVERS = r"((pid|cup|focops|p3o|cpo|saute|trust_region)\..*|method\.solver_version)"
 # Settings that differ in more fields than this are named after their folder.
 _MOST_FIELDS = 3
 
@@ -33,7 +52,12 @@ class Group:
 
     @property
     def method(self) -> str:
-        return METHODS.get(self.source, self.source)
+        source, _, solver = self.source.partition("+")
+        if self.source in METHODS or not solver:
+            return METHODS.get(self.source, source)
+        # With the true cost, a method is its solver.
+        solver = _SOLVERS.get(solver, solver)
+        return solver if source == "oracle" else f"{METHODS.get(source, source)} with {solver}"
 
     @property
     def name(self) -> str:
@@ -115,7 +139,8 @@ def index(known: Sequence[str], name: str) -> int:
 
 def _setting(lane: Lane) -> dict[str, object]:
     """The fields of a lane that affect training."""
-    unused = _UNUSED.get(lane.source, "")
+    source, _, solver = lane.source.partition("+")
+    unused = "|".join(filter(None, (_UNUSED.get(source, ""), "" if solver else _OF_OTHER_SOLVERS)))
     return {
         path: value
         for path, value in lane.settings.items()

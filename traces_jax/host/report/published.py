@@ -54,10 +54,76 @@ _ORACLE = {
     "SafetyDroneRun-v0": Published((459.0, 10.4), (33.2, 8.1)),
 }
 
+# Tables tab:safety_gym_eval_perf, tab:bullet_eval_perf (CPPO-PID), tab:safety_gym_eval_perf2_appendix and
+# tab:bullet_eval_perf2 (the others).
+_CPPO_PID = {
+    "SafetyPointCircle1-v0": Published((46.8, 1.72), (29.4, 4.9)),
+    "SafetyPointCircle2-v0": Published((41.3, 0.8), (22.8, 7.3)),
+    "SafetyCarCircle1-v0": Published((17.9, 0.3), (23.7, 4.4)),
+    "SafetyCarCircle2-v0": Published((14.9, 1.4), (22.6, 4.3)),
+    "SafetyAntVelocity-v1": Published((3284.7, 48.0), (12.8, 4.5)),
+    "SafetyHalfCheetahVelocity-v1": Published((3007.9, 44.9), (3.6, 0.9)),
+    "SafetyHopperVelocity-v1": Published((1357.3, 403.5), (12.7, 7.6)),
+    "SafetyWalker2dVelocity-v1": Published((2562.8, 224.5), (14.0, 4.8)),
+    "SafetyAntRun-v0": Published((675.5, 26.6), (22.6, 12.2)),
+    "SafetyBallRun-v0": Published((455.2, 27.6), (3.7, 6.3)),
+    "SafetyCarRun-v0": Published((568.2, 2.7), (14.8, 5.6)),
+    "SafetyDroneRun-v0": Published((449.9, 4.5), (10.2, 14.3)),
+}
+
+_CUP = {
+    "SafetyPointCircle1-v0": Published((44.3, 3.1), (16.1, 12.9)),
+    "SafetyPointCircle2-v0": Published((41.2, 0.4), (31.8, 19.7)),
+    "SafetyCarCircle1-v0": Published((17.5, 0.7), (27.5, 6.1)),
+    "SafetyCarCircle2-v0": Published((15.4, 0.5), (28.3, 10.7)),
+    "SafetyAntVelocity-v1": Published((3119.7, 64.2), (5.1, 3.0)),
+    "SafetyHalfCheetahVelocity-v1": Published((2441.4, 663.4), (7.6, 10.1)),
+    "SafetyHopperVelocity-v1": Published((1273.5, 541.2), (13.0, 7.4)),
+    "SafetyWalker2dVelocity-v1": Published((2388.1, 207.0), (6.6, 5.5)),
+    "SafetyAntRun-v0": Published((649.1, 40.1), (55.2, 47.6)),
+    "SafetyBallRun-v0": Published((443.9, 35.0), (27.0, 38.2)),
+    "SafetyCarRun-v0": Published((567.8, 2.5), (6.9, 5.0)),
+    "SafetyDroneRun-v0": Published((381.0, 88.4), (37.2, 47.7)),
+}
+
+_FOCOPS = {
+    "SafetyPointCircle1-v0": Published((42.0, 5.9), (16.3, 28.1)),
+    "SafetyPointCircle2-v0": Published((39.0, 1.8), (12.9, 9.3)),
+    "SafetyCarCircle1-v0": Published((18.6, 0.5), (40.7, 12.8)),
+    "SafetyCarCircle2-v0": Published((16.0, 0.6), (29.2, 13.6)),
+    "SafetyAntVelocity-v1": Published((3177.6, 131.6), (12.7, 5.5)),
+    "SafetyHalfCheetahVelocity-v1": Published((2951.7, 92.5), (3.1, 2.2)),
+    "SafetyHopperVelocity-v1": Published((1330.1, 421.0), (31.9, 32.6)),
+    "SafetyWalker2dVelocity-v1": Published((2455.3, 356.3), (8.3, 5.1)),
+    "SafetyAntRun-v0": Published((684.8, 13.7), (23.3, 26.7)),
+    "SafetyBallRun-v0": Published((603.2, 368.2), (17.2, 28.9)),
+    "SafetyCarRun-v0": Published((573.7, 28.0), (44.9, 27.5)),
+    "SafetyDroneRun-v0": Published((342.2, 168.5), (53.0, 28.2)),
+}
+
+_TRPO_SAUTE = {
+    "SafetyPointCircle1-v0": Published((39.6, 0.7), (8.3, 7.8)),
+    "SafetyPointCircle2-v0": Published((39.5, 1.0), (3.7, 4.3)),
+    "SafetyCarCircle1-v0": Published((14.4, 0.5), (26.4, 17.8)),
+    "SafetyCarCircle2-v0": Published((12.8, 1.0), (35.1, 23.0)),
+    "SafetyAntVelocity-v1": Published((3102.0, 90.8), (17.0, 0.3)),
+    "SafetyHalfCheetahVelocity-v1": Published((2448.6, 498.9), (16.7, 1.0)),
+    "SafetyHopperVelocity-v1": Published((1357.8, 296.2), (16.3, 4.3)),
+    "SafetyWalker2dVelocity-v1": Published((2138.7, 373.8), (18.1, 0.8)),
+    "SafetyAntRun-v0": Published((652.0, 9.9), (13.8, 0.8)),
+    "SafetyBallRun-v0": Published((135.8, 431.5), (41.3, 34.3)),
+    "SafetyCarRun-v0": Published((552.0, 59.8), (22.4, 20.4)),
+    "SafetyDroneRun-v0": Published((447.1, 7.8), (15.5, 22.5)),
+}
+
 TASKS = tuple(_TRACES)
 
-# method.source -> column heading -> task -> results.
+# Method, as `groups.METHODS` names it -> column heading -> task -> results.
 PAPER: dict[str, dict[str, dict[str, Published]]] = {
     "traces": {"paper, TraCeS": _TRACES, "paper, TraCeS from a fresh estimator": _TRACES_FRESH},
     "oracle": {"paper, PPO-Lagrangian": _ORACLE},
+    "oracle+cppo_pid": {"paper, CPPO-PID": _CPPO_PID},
+    "oracle+cup": {"paper, CUP": _CUP},
+    "oracle+focops": {"paper, FOCOPS": _FOCOPS},
+    "oracle+trpo_saute": {"paper, TRPO-Saute": _TRPO_SAUTE},
 }

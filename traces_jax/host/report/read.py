@@ -43,7 +43,7 @@ class Lane:
 
     Attributes:
       run: name of its folder in the report.
-      source: method.source of its config.
+      source: method.source of its config; with another solver than PPO-Lagrangian, "source+solver".
       swept: the part of the lane's name that is not its seed.
       settings: dotted path -> value, including the lane's swept values.
       limit: the hidden threshold of the summed cost.
@@ -160,7 +160,8 @@ def _lane(
 ) -> Lane:
     """name: as config.lanes makes it, such as "seed=3 ppo.clip=0.1"."""
     own, _, swept = name.partition(" ")
-    source = str(tree["method.source"])
+    solver = str(tree.get("method.solver", "ppo_lag"))
+    source = str(tree["method.source"]) + ("" if solver == "ppo_lag" else f"+{solver}")
     try:
         seed = int(own.removeprefix("seed="))
         settings = {**tree, **{path: float(value) for path, value in (part.split("=") for part in swept.split())}}

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from traces_jax import sources
+from traces_jax import solvers, sources
 from traces_jax.config import Config
 from traces_jax.core import networks, parallel
 from traces_jax.host import errors
@@ -103,8 +103,9 @@ def parts(config: Config, task: Task, environment: int) -> list[Part]:
     """What one lane needs on one device. environment: bytes of one environment's state."""
     settings = config.environment
     source = sources.make(config, task)
+    solver = solvers.make(config, task, one_lane_at_a_time=True)
     summary = source.summary_size(config)
-    observation, action = task.observation_size, task.action_size
+    observation, action = task.observation_size + solver.carried_size(config), task.action_size
     actor = networks.weights(observation + summary, config.policy.hidden, action) + action
     reads = (observation, observation + summary)
     critics = sum(networks.weights(inputs, config.critic.hidden, 1) for inputs in reads)
@@ -124,7 +125,7 @@ def parts(config: Config, task: Task, environment: int) -> list[Part]:
         Part("the last episodes", 2 * FLOAT * config.lagrange.window, ("lagrange.window",), kept=True),
         Part("the evaluation", config.run.evaluation_episodes * evaluated, ("run.evaluation_episodes",)),
     ]
-    return found + source.parts(config)
+    return found + source.parts(config) + solver.parts(config)
 
 
 def _widest(hidden: Sequence[int]) -> int:

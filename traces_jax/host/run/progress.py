@@ -93,7 +93,7 @@ class Progress(Bar):
         """done: finished iterations. rows: name -> [S, n]; the newest column is shown, mean over lanes."""
         rate = self.rate(done)
         speed = f"{rate * self._steps:,.0f}" if rate else _UNKNOWN
-        numbers = "  ".join(f"{name} {_mean(rows[key][:, -1])}" for name, key in _COLUMNS.items())
+        numbers = "  ".join(f"{name} {_mean(rows[key][:, -1])}" for name, key in _COLUMNS.items() if key in rows)
         self.show(done, f"{numbers}  {speed} steps/s")
 
 

@@ -81,7 +81,8 @@ def _steps(row: Row, file: Mapping[str, Any], seeds: int) -> list[Step]:
     """What one row needs."""
     if seeds < 1:
         raise errors.UserError(f"seeds={seeds} of {_where(row)} is not right: it must be at least 1.")
-    settings = {**row.settings, "method.source": row.method}
+    source, _, solver = row.method.partition("+")
+    settings = {**row.settings, "method.source": source, **({"method.solver": solver} if solver else {})}
     try:
         _check(file, settings)
     except config_lib.ConfigError as error:

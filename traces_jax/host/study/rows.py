@@ -17,7 +17,7 @@ class Row:
 
     Attributes:
       task: a name such as "BallRun", whose experiment file is experiments/ball_run.py; or a file that ends with .py.
-      method: its method.source; `--methods` selects by it.
+      method: its method.source, or "source+solver" such as "oracle+cup"; `--methods` selects by it.
       name: what the report calls the setting; empty if a method has one only.
       settings: what differs from the experiment file, dotted path -> value.
       seeds: how many. `--seeds` says otherwise.

@@ -1,0 +1,20 @@
+"""TRPO-Lagrangian: TRPO on a mix of reward and cost advantages, weighted by a Lagrange multiplier.
+
+Benchmarking safe exploration in deep reinforcement learning (Ray, Achiam, Amodei, 2019).
+"""
+
+from traces_jax.solvers import lagrangian, trpo
+from traces_jax.solvers.lagrangian import Lagrangian, LagrangianState
+
+
+class TRPOLag(trpo.SecondOrder, Lagrangian):
+    """Updates the multiplier first, from the episodes just finished, then the policy with the multiplier fixed."""
+
+    weighs_cost = True
+
+    def update(self, config, state, batch, verdict, key, progress):
+        del progress
+        multiplier, weight, multiplier_row = lagrangian.move(config.lagrange, state.multiplier, verdict)
+        advantage = lagrangian.penalized(batch, weight, standardized=config.normalize.mixed)
+        agent, row = trpo.improve(self.modules, config, state.agent, batch, advantage, key, reads_cost=True)
+        return LagrangianState(agent=agent, multiplier=multiplier), {**multiplier_row, **row}
