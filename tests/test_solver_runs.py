@@ -11,6 +11,7 @@ from jax import lax
 
 from traces_jax import config as config_lib
 from traces_jax import solvers, tasks
+from traces_jax.core import batch as batch_lib
 from traces_jax.core import learner, rollout
 from traces_jax.core.spread import Spread
 
@@ -81,7 +82,9 @@ def test_lanes_in_a_batch_equal_single_ones(solver):
     both = jax.jit(jax.vmap(made.init, in_axes=(None, 0)))(config, keys)
     step = lambda state: made.iteration(config, state, jnp.int32(0))[0]  # noqa: E731
     alone, both = jax.jit(step)(alone), jax.jit(jax.vmap(step))(both)
-    assert_trees_close(jax.tree.map(lambda leaf: leaf[1], both.solver), alone.solver, rtol=5e-3, atol=2e-3)
+    # A conjugate gradient enlarges the last digits, and sums under vmap have another order.
+    bound = 2e-2 if config.method.solver in ("cpo", "trpo_saute", "trpo_lag", "trpo") else 2e-3
+    assert_trees_close(jax.tree.map(lambda leaf: leaf[1], both.solver), alone.solver, rtol=5e-3, atol=bound)
 
 
 def test_saute_reads_its_budget_wherever_the_policy_plays():
@@ -111,7 +114,10 @@ def test_the_value_at_the_end_of_an_episode_knows_what_is_left():
     critic = state.agent.reward_critic.params
     for version in ("as_published", "as_released"):
         own = dataclasses.replace(config, method=dataclasses.replace(config.method, solver_version=version))
-        batch, _ = made._batch(own, state, transitions, truth.cost)
+        batch, _ = batch_lib.make(
+            own, made.solver, state.agent, state.normalizers, transitions, truth.cost,
+            tolerance=jnp.float32(1.0), learned=False,
+        )  # fmt: skip
         step = 9  # where the first episodes end, by the time limit
         assert np.all(transitions.truncated[step] == 1)
         left = transitions.next_carried[step] if version == "as_published" else jnp.ones((8, 1))

@@ -211,7 +211,11 @@ def test_cpo_is_trpo_where_the_constraint_is_out_of_reach(b, c):
 def test_the_gap_is_in_the_unit_of_advantages(name):
     """Costs of 35 with a limit of 25: 0.1 for each step of a discounted future of a hundred; 10 as released."""
     verdict = sources.Verdict(
-        cost=jnp.zeros((1, 1)), measure=jnp.float32(35.0), limit=jnp.float32(25.0), fresh=jnp.asarray(True)
+        cost=jnp.zeros((1, 1)),
+        measure=jnp.float32(35.0),
+        limit=jnp.float32(25.0),
+        tolerance=jnp.float32(2.5),
+        fresh=jnp.asarray(True),
     )
     gaps = []
     for version in ("as_published", "as_released"):
@@ -248,7 +252,7 @@ def test_costs_are_compared_with_their_limit_as_they_are():
     with pytest.raises(config_lib.ConfigError) as caught:
         refusal("traces", "cpo", constraint={"form": "jensen"})
     assert str(caught.value) == (
-        "normalize.costs=learned is not right with method.solver=cpo: it compares costs with their limit, which is not "
+        "normalize.costs=recent is not right with method.solver=cpo: it compares costs with their limit, which is not "
         "normalized; never would be right."
     )
 

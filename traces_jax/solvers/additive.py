@@ -24,7 +24,7 @@ class Linearized(Additive):
     def check(self, config, source):
         super().check(config, source)
         scaled = config.normalize.costs
-        if scaled == "always" or (scaled == "learned" and source.learns):
+        if scaled == "always" or (scaled != "never" and source.learns):
             raise ConfigError(
                 f"normalize.costs={scaled} is not right with method.solver={config.method.solver}: it compares costs "
                 "with their limit, which is not normalized; never would be right."
