@@ -68,14 +68,14 @@ def test_a_recent_size_by_hand():
 
 
 def test_the_worse_of_two_policies_is_measured():
-    windows = episodes.init_windows(10, 0.2, ("costs",))
+    windows = episodes.init_windows(10, 2, ("costs",))
     assert (windows.noisy.size, windows.mean.size) == (10, 2)
     ended, plays_mean = jnp.asarray([[True, True, False]]), jnp.asarray([True, False, False])
     windows = episodes.push_windows(windows, ended, plays_mean, costs=jnp.asarray([[7.0, 3.0, 99.0]]))
     by_policy = {policy: float(episodes.worst(windows, policy)["costs"]) for policy in ("mean", "noisy", "both")}
     assert by_policy == {"mean": 7.0, "noisy": 3.0, "both": 7.0}
     only = episodes.push_windows(
-        episodes.init_windows(10, 0.2, ("costs",)), ended & plays_mean, plays_mean, costs=jnp.ones((1, 3))
+        episodes.init_windows(10, 2, ("costs",)), ended & plays_mean, plays_mean, costs=jnp.ones((1, 3))
     )
     assert np.isnan(episodes.worst(only, "both")["costs"]), "no measure before both have ended an episode"
 

@@ -123,10 +123,10 @@ def test_a_lane_that_becomes_non_finite_freezes_alone(source):
         "policy": {"hidden": (8,)}, "critic": {"hidden": (8,)}, "method": {"source": source},
         "refit": {"store": 16, "passes": 1},
     }  # fmt: skip
-    start = on_devices(make_config(**settings, sweep="ppo.actor_lr=1e-4,1e38"), 1).init()
+    start = on_devices(make_config(**settings, sweep="ppo.actor_lr=1e-4,3e38"), 1).init()
     learned = lambda state: (state.solver, state.normalizers, getattr(state.source, "fitted", None))  # noqa: E731
     before = jax.device_get(lane(learned(start), 1))
-    ruined, rows = finish(on_devices(make_config(**settings, sweep="ppo.actor_lr=1e-4,1e38"), 1), 3)
+    ruined, rows = finish(on_devices(make_config(**settings, sweep="ppo.actor_lr=1e-4,3e38"), 1), 3)
     sound, _ = finish(on_devices(make_config(**settings, sweep="ppo.actor_lr=1e-4,2e-4"), 1), 3)
     np.testing.assert_array_equal(ruined.diverged, [-1, 0])
     np.testing.assert_array_equal(rows["finite"], [[1], [0]])

@@ -90,7 +90,7 @@ def test_a_budget_is_spent_and_not_exceeded():
     np.testing.assert_array_equal(rows["episode/count"], np.full((3, iterations), 24.0))
 
 
-@pytest.mark.parametrize(("source", "iterations"), [("traces", 100), ("oracle", 60)])
+@pytest.mark.parametrize(("source", "iterations"), [("traces", 160), ("oracle", 60)])
 def test_a_violation_that_depends_on_history_needs_a_memory(source, iterations):
     """Three actions are free. TraCeS takes just these; the true cost without a memory is of no use.
 

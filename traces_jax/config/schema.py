@@ -377,6 +377,11 @@ class Config:
         return min(max(1, round(self.constraint.share * self.environment.count)), self.environment.count - 1)
 
     @property
+    def mean_window(self) -> int:
+        """Episodes of the mean action over which the constraint is averaged: as many iterations as of the others."""
+        return max(1, round(self.constraint.share * self.lagrange.window)) if self.mean_environments else 1
+
+    @property
     def samples(self) -> int:
         """Steps of one iteration that the policy update uses."""
         return (self.environment.count - self.mean_environments) * self.environment.steps

@@ -60,10 +60,10 @@ class PolicyWindows:
         return self.noisy if policy == "noisy" else self.mean
 
 
-def init_windows(size: int, share: float, names: Iterable[str]) -> PolicyWindows:
-    """Empty windows. share: of the environments that play the mean action. Both windows span as many iterations."""
+def init_windows(noisy: int, mean: int, names: Iterable[str]) -> PolicyWindows:
+    """Empty windows of these sizes."""
     names = tuple(names)
-    return PolicyWindows(noisy=init(size, names), mean=init(max(1, round(share * size)), names))
+    return PolicyWindows(noisy=init(noisy, names), mean=init(mean, names))
 
 
 def push_windows(windows: PolicyWindows, ended: jax.Array, plays_mean: jax.Array, **values: jax.Array) -> PolicyWindows:

@@ -91,7 +91,7 @@ class Learner:
             ),
             # A pretrained estimator needs its inputs normalized as they were when it was fitted.
             normalizers=batch_lib.init(observation_size, summary_size, known),
-            windows=episodes.init_windows(config.lagrange.window, config.constraint.share, ("returns", "costs")),
+            windows=episodes.init_windows(config.lagrange.window, config.mean_window, ("returns", "costs")),
             source=self.source.init(
                 config, stream(key, 0, Stream.ESTIMATOR), prior, rollout.watched_shape(self.watch, runner)
             ),

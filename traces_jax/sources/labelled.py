@@ -163,7 +163,13 @@ class Labelled(Source):
             ),
             Part("picked trajectories", schedule.picks * row, ("query.batch", "environment.count")),
             Part("the store", config.refit.store * row, ("refit.store",), kept=True),
-            Part("their last episodes", 4 * FLOAT * config.lagrange.window, ("lagrange.window",), kept=True),
+            Part(
+                "their last episodes",
+                2 * FLOAT * (config.lagrange.window + config.mean_window),
+                ("lagrange.window",),
+                kept=True,
+            ),
+            Part("labels of random picks", FLOAT * config.constraint.correction, ("constraint.correction",), kept=True),
         ]
 
     # --- State.
@@ -177,7 +183,7 @@ class Labelled(Source):
             fitted=self.fresh(config, key) if prior is None else prior.fitted,
             pool=trajectories.empty_pool(schedule.places * schedule.period, *sizes, watched),
             store=store,
-            judged=episodes.init_windows(config.lagrange.window, config.constraint.share, ("costs", "violations")),
+            judged=episodes.init_windows(config.lagrange.window, config.mean_window, ("costs", "violations")),
             residuals=episodes.init(max(config.constraint.correction, 1), ("residuals",)),
             seen=jnp.zeros((), jnp.int32),
             due=jnp.zeros((), jnp.int32),

@@ -91,6 +91,7 @@ class Traces(Labelled):
         return [
             *super().parts(config),
             Part("the estimator", FLOAT * KEPT * weights, shape, kept=True),
+            Part("the estimator to deploy", FLOAT * KEPT * weights * config.constraint.keep, shape, kept=True),
             Part("updates of the estimator", FLOAT * UPDATED * weights, shape),
             Part("the decoder", decoded, ("estimator.decoder", *ASKED)),
             Part("the trajectories of a query", pool * of_row * scored_step, (*ASKED, *gru)),

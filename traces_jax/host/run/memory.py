@@ -122,7 +122,13 @@ def parts(config: Config, task: Task, environment: int) -> list[Part]:
         Part("rollouts", steps * (_OBSERVATION * observation + _ACTION * action + _SCALARS), sizes),
         Part("environments", settings.count * environment, ("environment.count",), kept=True),
         Part("starts of environments", settings.count * _STARTS * environment, ("environment.count",)),
-        Part("the last episodes", 2 * FLOAT * config.lagrange.window, ("lagrange.window",), kept=True),
+        Part(
+            "the last episodes",
+            2 * FLOAT * (config.lagrange.window + config.mean_window),
+            ("lagrange.window",),
+            kept=True,
+        ),
+        Part("the policy to deploy", FLOAT * actor * config.constraint.keep, ("policy.hidden",), kept=True),
         Part("the evaluation", config.run.evaluation_episodes * evaluated, ("run.evaluation_episodes",)),
     ]
     return found + source.parts(config) + solver.parts(config)
