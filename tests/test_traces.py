@@ -286,6 +286,8 @@ def program_text(config):
     """The computation of one iteration of one lane, with all settings as constants in it."""
     built = build.build(config)
     learner = dataclasses.replace(built.program.learner, environments=type(built.program.learner.environments)())
+    # Lane by lane, the text would show the structure of the whole config.
+    learner.solver.one_lane_at_a_time = False
     state = jax.eval_shape(lambda: learner.init(config, jax.random.key(0)))
     return str(jax.make_jaxpr(lambda state, index: learner.iteration(config, state, index))(state, jnp.int32(0)))
 
