@@ -12,8 +12,13 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         "method.source=oracle is given the true cost",
         (
             *("estimator.", "query.", "refit.", "method.order", "constraint.form", "constraint.d"),
-            *("labels.interval", "labels.terminal_only", "labels.noise"),
+            *("labels.by", "labels.interval", "labels.terminal_only", "labels.noise"),
         ),
+    ),
+    (
+        lambda config: config.labels.by != "oracle",
+        "labels.by names a labeler that does not read costs",
+        ("labels.noise", "labels.early_end"),
     ),
     (
         lambda config: config.labels.terminal_only,

@@ -12,6 +12,8 @@ from typing import Any
 
 import jax
 
+from traces_jax.tasks import own
+
 
 class ConfigError(ValueError):
     """One sentence: the field, its value, and what would be right."""
@@ -122,3 +124,8 @@ def show(value: Any) -> str:
     except (RecursionError, ValueError):  # Nested too deeply, or an integer with thousands of digits.
         return f"a {type(value).__name__} too large to show"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"
+
+
+def is_labeler(value: Any) -> bool:
+    """Whether a value can name a labeler: see `feedback.labelers`."""
+    return isinstance(value, str) and (value in ("oracle", "people") or value.endswith(".jsonl") or own.is_own(value))

@@ -15,6 +15,7 @@ from traces_jax.config.fields import (
     MOST_UNITS,
     choice,
     fraction,
+    is_labeler,
     layers,
     multiples,
     nonnegative,
@@ -155,8 +156,11 @@ class EstimatorConfig:
 
 @settings
 class LabelsConfig:
-    """The labeler: a person or a monitor, simulated here from the true cost."""
+    """The labeler: people, a program, or one simulated from the true cost."""
 
+    # Who labels: "oracle" (simulated from the true cost), "people", a file of labels (.jsonl), or "module:function" for
+    # a function of your own. See docs/labeling.md.
+    by: str = static("oracle", "oracle, people, a .jsonl file or module:function", is_labeler)
     # Steps between labelled prefixes of a trajectory.
     interval: int = whole(20)
     # Label full trajectories only, no prefixes.

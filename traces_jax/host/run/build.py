@@ -8,6 +8,7 @@ from traces_jax import config as config_lib
 from traces_jax import sources, tasks
 from traces_jax.config import Config, Lane
 from traces_jax.core import learner, parallel
+from traces_jax.feedback import labelers
 from traces_jax.host import errors
 from traces_jax.host.run import clock, memory
 
@@ -41,6 +42,7 @@ def build(config: Config, lanes: list[Lane] | None = None) -> Built:
             environments=grid.environments,
             one_lane_at_a_time=backend == "cpu",
             clock=clock.find(backend),
+            watch=None if config.labels.by == labelers.ORACLE else labelers.watch(task),
         ),
         grid,
     )

@@ -1,0 +1,235 @@
+"""The trainer's side of labels from outside the compiled program: who answers, and an iteration around the answers."""
+
+import abc
+import dataclasses
+import json
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+from traces_jax import sources
+from traces_jax.core.learner import LearnerState
+from traces_jax.feedback import labelers
+from traces_jax.feedback.trajectories import Shown, prefix_mask
+from traces_jax.host import errors
+from traces_jax.host.label import exchange
+from traces_jax.host.label.store import ACCEPT, FROM, REJECT, UNSURE, Identity, Said, Store
+from traces_jax.host.run.build import Built
+from traces_jax.tasks import PhysicsTask
+
+WAIT, EXIT = "wait", "exit"
+# Seconds between two looks for answers.
+_POLL = 0.25
+
+
+class LabelsNeeded(Exception):
+    """A run cannot go on without labels."""
+
+    def __init__(self, folder: pathlib.Path):
+        super().__init__(f"labels are needed; {_how(folder)}; then the same command goes on.")
+
+
+def _how(folder: pathlib.Path) -> str:
+    return f"python -m traces_jax.label --run {folder} asks for them"
+
+
+class Waiting:
+    """Whether to wait for answers. Before the first wait it saves the state and says what is missing."""
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        mode: str,
+        stopped: Sequence[int],
+        save: Callable[[], None],
+        say: Callable[[str], None],
+    ):
+        """mode: "wait" or "exit"; stopped: filled when the process is asked to stop."""
+        self._folder, self._mode, self._stopped, self._save, self._say = folder, mode, stopped, save, say
+        self._waited = False
+
+    def __call__(self) -> bool:
+        if not self._waited:
+            self._save()
+            if self._mode == WAIT:
+                self._say(f"waiting for labels; {_how(self._folder)}")
+        self._waited = True
+        return self._mode == WAIT and not self._stopped
+
+
+@dataclasses.dataclass(frozen=True)
+class Clip:
+    """A trajectory to be labelled. shown: what a labeler sees of it, without a leading axis."""
+
+    identity: Identity
+    shown: Shown
+
+
+class Labeler(abc.ABC):
+    """Somebody outside the program who labels."""
+
+    @abc.abstractmethod
+    def label(self, clips: Sequence[Clip], wait: Callable[[], bool]) -> list[list[Said]] | None:
+        """The answers to each clip; None if they are not there and `wait`, called again and again, says no."""
+
+    def close(self, *, complete: bool) -> None:
+        """Ends its work. complete: whether the run is."""
+        del complete
+
+
+class People(Labeler):
+    """Those who use the page. Clips and answers are in the run folder's labels.db."""
+
+    def __init__(self, built: Built, folder: pathlib.Path):
+        task = built.task
+        if not isinstance(task, PhysicsTask):
+            raise errors.UserError(
+                f"labels.by=people is not right: {task.name} has no simulator, so that there is nothing to see; "
+                f"module:function would be right."
+            )
+        self._store = Store(folder)
+        budget = built.config.query.budget
+        examples = task.examples()
+        self._store.describe(
+            examples=json.dumps([{"words": one.words, "violation": one.violation} for one in examples]),
+            **{f"example-{number}": one.positions.tobytes() for number, one in enumerate(examples)},
+            task=task.name,
+            question=task.question,
+            guide=task.guide,
+            seconds=task.physics.environment_seconds,
+            nq=task.physics.mj_model.nq,
+            model=_packed(task.physics.mj_model),
+            expected=budget * len(built.lanes),
+        )
+
+    def label(self, clips, wait):
+        positions = [np.asarray(clip.shown.positions) for clip in clips]
+        self._store.ask(
+            [(clip.identity, own, int(clip.shown.length)) for clip, own in zip(clips, positions, strict=True)]
+        )
+        identities = [clip.identity for clip in clips]
+        while (found := self._store.take(identities)) is None:
+            self._store.describe(state="waiting")
+            if not wait():
+                return None
+            time.sleep(_POLL)
+        self._store.describe(state="training")
+        return found
+
+    def close(self, *, complete):
+        self._store.describe(state="complete" if complete else "stopped")
+        self._store.close()
+
+
+class File(Labeler):
+    """Labels that were made before."""
+
+    def __init__(self, path: pathlib.Path):
+        self._path = path
+        self._answers = exchange.clips(exchange.read(path))
+
+    def label(self, clips, wait):
+        del wait
+        missing = next((clip.identity for clip in clips if clip.identity not in self._answers), None)
+        if missing is not None:
+            raise errors.UserError(
+                f"labels.by={self._path} is not right: it has no label for {missing}; a file exported from a run with "
+                f"the same settings, or people, would be right."
+            )
+        return [self._answers[clip.identity] for clip in clips]
+
+
+class Function(Labeler):
+    """A function of NumPy."""
+
+    def __init__(self, by: str):
+        self._by = by
+
+    def label(self, clips, wait):
+        del wait
+        if not clips:
+            return []
+        shown = jax.tree.map(lambda *leaves: np.stack(leaves), *(clip.shown for clip in clips))
+        return said(np.asarray(labelers.judged(self._by, shown)))
+
+
+def said(first: np.ndarray) -> list[list[Said]]:
+    """First violating steps [N], -1 for none, as answers."""
+    return [[Said(FROM, int(step)) if step >= 0 else Said(ACCEPT)] for step in first]
+
+
+def make(built: Built, folder: pathlib.Path) -> Labeler | None:
+    """The labeler of a run; None if it is part of the program."""
+    config = built.config
+    if built.program.learner.source.answers_inside(config):
+        return None
+    kind = labelers.kind(config.labels.by)
+    if kind == labelers.PEOPLE:
+        return People(built, folder)
+    return File(pathlib.Path(config.labels.by)) if kind == labelers.FILE else Function(config.labels.by)
+
+
+def iteration(
+    built: Built, labeler: Labeler, state: LearnerState, index: int, wait: Callable[[], bool]
+) -> tuple[LearnerState, dict[str, jax.Array]] | None:
+    """One iteration of all lanes, with answers in the middle; None if they are not there and `wait` says no.
+
+    state is then unchanged.
+    """
+    program, config = built.program, built.config
+    after, opened = program.ask(state, index)
+    rows, origin, watched = jax.device_get((opened.query.rows, opened.query.origin, opened.query.watched))
+    labels, mask = np.zeros(rows.labels.shape, np.float32), np.zeros(rows.mask.shape, bool)
+    if program.asks(index):
+        sound = np.asarray(jax.device_get(state.diverged)) < 0
+        places = [tuple(place) for place in np.argwhere((rows.length > 0) & sound[:, None])]
+        clips = []
+        for lane, row in places:
+            own = jax.tree.map(lambda leaf: leaf[lane], origin)  # noqa: B023  used at once
+            shown = labelers.shown(
+                rows.inputs[lane, row],
+                rows.length[lane, row],
+                None if watched is None else watched[lane, row],
+                built.task.observation_size,
+            )
+            identity = Identity(built.lanes[lane].name, *labelers.identities(own)[row])
+            clips.append(Clip(identity, shown))
+        answers = labeler.label(clips, wait)
+        if answers is None:
+            return None
+        ends = sources.learned(config, built.task).ends(config)
+        for place, clip, found in zip(places, clips, answers, strict=True):
+            labels[place], mask[place] = prefixes(found, int(clip.shown.length), ends)
+    return program.absorb(after, opened, sources.Answers(labels=jnp.asarray(labels), mask=jnp.asarray(mask)), index)
+
+
+def prefixes(answers: Sequence[Said], length: int, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Labels [P] of a trajectory's prefixes, and which are labelled [P], by the majority of its answers.
+
+    A rejection without a step says nothing about prefixes shorter than the whole, "unsure" nothing at all. Where as
+    many accept as reject, there is no label.
+    """
+    existing = np.asarray(prefix_mask(jnp.asarray([length]), ends))[0]
+    whole = np.arange(len(ends)) == len(ends) - 1
+    votes, voters = np.zeros(len(ends)), np.zeros(len(ends))
+    for answer in answers:
+        if answer.verdict == UNSURE:
+            continue
+        first = -1 if answer.verdict == ACCEPT else (answer.step or 0)
+        own = labelers.prefix_labels(jnp.asarray([first]), jnp.asarray([length]), ends)[0]
+        counts = existing & whole if answer.verdict == REJECT else existing
+        votes += np.where(counts, 2 * np.asarray(own) - 1, 0)
+        voters += counts
+    return (votes > 0).astype(np.float32), (voters > 0) & (votes != 0)
+
+
+def _packed(model: mujoco.MjModel) -> bytes:
+    """A model as MuJoCo's binary format, so that the server needs neither the task nor its files."""
+    buffer = np.empty(mujoco.mj_sizeModel(model), np.uint8)
+    mujoco.mj_saveModel(model, None, buffer)
+    return buffer.tobytes()
