@@ -54,7 +54,7 @@ def test_the_same_clip_is_not_asked_for_twice(base):
     ask(base, 1)  # A trainer that was killed repeats its iteration.
     assert base.next("ann", 3) == base.next("bob", 3) == []
     assert base.take(clips) == base.take(clips) == [[Said("reject")]]
-    number, positions = base.positions(first.id)
+    _, positions = base.positions(first.id)
     np.testing.assert_array_equal(positions, POSITIONS)
 
 

@@ -114,10 +114,10 @@ class Guard:
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length[:20]) > _BODY:
             return 413
-        if scope["method"] == "POST":
-            # A form of another site cannot send this type without asking first, and is never allowed to.
-            if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-                return 415
+        # A form of another site cannot send this type without asking first, and is never allowed to.
+        kind = headers.get("content-type", "").partition(";")[0].strip()
+        if scope["method"] == "POST" and kind != "application/json":
+            return 415
         return 0 if self._may_enter(scope, headers) else 401
 
     def _may_enter(self, scope: Any, headers: dict[str, str]) -> bool:

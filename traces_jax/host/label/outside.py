@@ -15,10 +15,10 @@ import numpy as np
 from traces_jax import sources
 from traces_jax.core.learner import LearnerState
 from traces_jax.feedback import labelers
-from traces_jax.feedback.trajectories import Shown, prefix_mask
+from traces_jax.feedback.trajectories import Shown
 from traces_jax.host import errors
-from traces_jax.host.label import exchange
-from traces_jax.host.label.store import ACCEPT, FROM, REJECT, UNSURE, Identity, Said, Store
+from traces_jax.host.label import exchange, votes
+from traces_jax.host.label.store import Identity, Said, Store
 from traces_jax.host.run.build import Built
 from traces_jax.tasks import PhysicsTask
 
@@ -155,12 +155,7 @@ class Function(Labeler):
         if not clips:
             return []
         shown = jax.tree.map(lambda *leaves: np.stack(leaves), *(clip.shown for clip in clips))
-        return said(np.asarray(labelers.judged(self._by, shown)))
-
-
-def said(first: np.ndarray) -> list[list[Said]]:
-    """First violating steps [N], -1 for none, as answers."""
-    return [[Said(FROM, int(step)) if step >= 0 else Said(ACCEPT)] for step in first]
+        return votes.from_steps(np.asarray(labelers.judged(self._by, shown)))
 
 
 def make(built: Built, folder: pathlib.Path) -> Labeler | None:
@@ -204,28 +199,8 @@ def iteration(
             return None
         ends = sources.learned(config, built.task).ends(config)
         for place, clip, found in zip(places, clips, answers, strict=True):
-            labels[place], mask[place] = prefixes(found, int(clip.shown.length), ends)
+            labels[place], mask[place] = votes.prefixes(found, int(clip.shown.length), ends)
     return program.absorb(after, opened, sources.Answers(labels=jnp.asarray(labels), mask=jnp.asarray(mask)), index)
-
-
-def prefixes(answers: Sequence[Said], length: int, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Labels [P] of a trajectory's prefixes, and which are labelled [P], by the majority of its answers.
-
-    A rejection without a step says nothing about prefixes shorter than the whole, "unsure" nothing at all. Where as
-    many accept as reject, there is no label.
-    """
-    existing = np.asarray(prefix_mask(jnp.asarray([length]), ends))[0]
-    whole = np.arange(len(ends)) == len(ends) - 1
-    votes, voters = np.zeros(len(ends)), np.zeros(len(ends))
-    for answer in answers:
-        if answer.verdict == UNSURE:
-            continue
-        first = -1 if answer.verdict == ACCEPT else (answer.step or 0)
-        own = labelers.prefix_labels(jnp.asarray([first]), jnp.asarray([length]), ends)[0]
-        counts = existing & whole if answer.verdict == REJECT else existing
-        votes += np.where(counts, 2 * np.asarray(own) - 1, 0)
-        voters += counts
-    return (votes > 0).astype(np.float32), (voters > 0) & (votes != 0)
 
 
 def _packed(model: mujoco.MjModel) -> bytes:

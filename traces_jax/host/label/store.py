@@ -173,7 +173,7 @@ class Store:
     # --- The annotators' side.
 
     def next(self, annotator: str, count: int) -> list[Item]:
-        """Up to `count` clips, reserved for an annotator for a while. Those given before and not answered come first."""
+        """Up to `count` clips, reserved for a while. Those that were given before and are not answered come first."""
         now = time.time()
         with self._change() as base:
             rows = base.execute(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -48,12 +49,13 @@ def first_episodes(learner: Learner, settings: Config, state: LearnerState, coun
     terminated, truth = learner.environments.gather((transitions.terminated, truth))
     first = jnp.argmax(truth.ended, axis=0)
     pick = lambda values: jnp.take_along_axis(values, first[None], axis=0)[0, :count]  # noqa: E731
-    accepted = learner.accepted(settings, truth.episode_cost, terminated)
+    accepted = learner.accepted(settings, truth.episode_cost, terminated).astype(jnp.float32)
     return {
         "return": pick(truth.episode_return),
         "cost": pick(truth.episode_cost),
         "length": pick(truth.episode_length),
-        "accepted": pick(accepted.astype(jnp.float32)),
+        # Nobody knows it of a task without a cost.
+        "accepted": pick(accepted if task.has_cost else jnp.full_like(accepted, jnp.nan)),
     }
 
 
@@ -270,7 +272,9 @@ def evaluate(
         diverged=diverged,
         **result,
     )
-    files.write_text(place.with_name(f"{place.name}.json"), json.dumps(summary, indent=2) + "\n")
+    # JSON has no NaN, which is the cost of a task without one.
+    known = jax.tree.map(lambda value: None if isinstance(value, float) and math.isnan(value) else value, summary)
+    files.write_text(place.with_name(f"{place.name}.json"), json.dumps(known, indent=2) + "\n")
     console = rich.console.Console()
     console.print(table(summary, built.config.task, count))
     for name, end in zip(names, diverged, strict=True):
