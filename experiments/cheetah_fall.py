@@ -12,8 +12,9 @@ def get_config():
         ppo={"minibatch": 50},
         # There is no reward: so large a multiplier leaves the cost alone to be learned from.
         lagrange={"initial": 1e9, "maximum": 1e9, "window": 10},
+        labels={"by": "people"},
         query={"fraction": 1.0, "budget": 100},
-        # One violating step is enough. Only the scripted judge reads this.
+        # One violating step is enough. Only evaluations and the oracle read this.
         constraint={"cost_limit": 0.0},
         run={"evaluation_episodes": 10},
     )

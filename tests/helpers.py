@@ -41,6 +41,7 @@ _CANDIDATES = {
         "by_cost",
         "random",
         "jensen",
+        "people",
         "paper",
         "never",
     ],

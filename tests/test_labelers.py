@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_same_run, last_state, make_config, train
+from helpers import assert_same_run, make_config
 
 from traces_jax import config as config_lib
 from traces_jax import sources, tasks
@@ -105,7 +105,7 @@ def test_answers_become_labels_of_prefixes():
 )
 def test_functions_that_are_not_right(name, says):
     with pytest.raises(tasks.TaskError) as caught:
-        labelers.inside(name, tasks.make("ProbeBudget"), 2)
+        labelers.compiles(name, tasks.make("ProbeBudget"), 2)
     assert str(caught.value).endswith(says)
 
 
@@ -114,12 +114,10 @@ def test_what_cannot_name_a_labeler_is_refused():
         by("nobody")
 
 
-def test_where_a_labeler_runs():
+def test_where_a_function_runs():
     task = tasks.make("ProbeBudget")
-    inside = {name: labelers.inside(name, task, 2) for name in ("oracle", "people", "some/labels.jsonl")}
-    assert inside == {"oracle": True, "people": False, "some/labels.jsonl": False}
-    assert labelers.inside("test_labelers:jax_judge", task, 2)
-    assert not labelers.inside("test_labelers:numpy_judge", task, 2)
+    assert labelers.compiles("test_labelers:jax_judge", task, 2)
+    assert not labelers.compiles("test_labelers:numpy_judge", task, 2)
 
 
 def test_the_oracle_needs_a_cost():
@@ -132,23 +130,18 @@ def test_the_oracle_needs_a_cost():
 # --- Whole runs.
 
 
-def test_a_function_inside_and_one_outside_lead_to_the_same_run(tmp_path):
+def test_a_compiled_function_and_one_on_the_host_lead_to_the_same_run(tmp_path):
     """Bit for bit; of a task that has no cost, with queries in every second iteration."""
-    _, inside, rows = train(by("test_labelers:jax_judge"))
-    config = by("test_labelers:numpy_judge")
-    assert loop.train(config, tmp_path / "run")
-    found = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
-    assert len(found) == 6 and found[-1]["labels/trajectories"] == 6.0 == rows["labels/trajectories"][0, -1]
+    for name in ("jax_judge", "numpy_judge"):
+        assert loop.train(by(f"test_labelers:{name}"), tmp_path / name)
+    assert_same_run(tmp_path / "jax_judge", tmp_path / "numpy_judge")
+    found = [json.loads(line) for line in (tmp_path / "jax_judge/metrics.jsonl").read_text().splitlines()]
+    assert len(found) == 6 and found[-1]["labels/trajectories"] == 6.0
     for name in ("episode/cost", "window/cost", "episode/accepted", "estimate/right", "query/accepted_pool"):
-        assert found[1][name] is None and np.isnan(rows[name]).all(), name
+        assert found[1][name] is None, name
     assert found[0]["refit/passes"] is None and found[1]["refit/passes"] == 1.0
-    assert found[1]["query/accepted_picked"] == rows["query/accepted_picked"][0, 1]
-    assert found[-1]["finite"] == 1.0
-    inside = jax.device_get(inside.replace(key=jax.random.key_data(inside.key)))
-    leaves = jax.tree_util.tree_leaves_with_path(inside)
-    for (path, a), b in zip(leaves, jax.tree.leaves(last_state(tmp_path / "run")), strict=True):
-        np.testing.assert_array_equal(a, b, err_msg=jax.tree_util.keystr(path))
-    saved = json.loads((tmp_path / "run/evaluation.json").read_text())
+    assert found[1]["query/accepted_picked"] is not None and found[-1]["finite"] == 1.0
+    saved = json.loads((tmp_path / "jax_judge/evaluation.json").read_text())
     assert saved["lanes"][0]["accepted"] is None and saved["lanes"][0]["cost"] is None
 
 

@@ -511,7 +511,9 @@ def test_small_numbers_leave_the_title_in_its_place(tmp_path):
 
 
 def test_figures_of_the_paper_are_all_there():
-    assert set(published.TASKS) == {name for name in tasks.NAMES if name.startswith("Safety")}
+    # People label the one task that is not in its main tables.
+    own = {name for name in tasks.NAMES if name.startswith("Safety")} - {"SafetyHalfCheetahFall-v0"}
+    assert set(published.TASKS) == own
     assert set(published.PAPER["oracle"]["paper, PPO-Lagrangian"]) == set(published.TASKS)
 
 

@@ -4,6 +4,9 @@ The halves are cut out of the same iteration (`learner.py`):
 
   ask     collect -> observe -> ask          returns the trajectories to be labelled
   absorb  absorb -> verdict -> ... -> row    takes their labels
+
+Whoever answers in between, the halves are the same two programs. So a run depends on the answers, bit for bit, and not
+on who gave them: people, a file, or a function. One program of both halves would be compiled to other sums.
 """
 
 import dataclasses

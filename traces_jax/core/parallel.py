@@ -97,6 +97,10 @@ class Program:
         """The first half of an iteration whose labels come from outside. state is not consumed."""
         return self._compiled_ask(self._on_devices(self.settings), state, self._everywhere(np.int32(index)))
 
+    def answer(self, opened: labelling.Opened, index: int) -> Answers:
+        """Labels [S, K, P] from the source's own labeler, on the devices."""
+        return self._compiled_answer(self._on_devices(self.settings), self._on_devices(self._keys()), opened, index)
+
     def absorb(
         self, state: LearnerState, opened: labelling.Opened, answers: Answers, index: int
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
@@ -149,6 +153,13 @@ class Program:
             return self.map_lanes(one_lane, out_specs=specs, shared=1)(settings, state, index)
 
         return jax.jit(ask, out_shardings=self._shardings(specs))
+
+    @functools.cached_property
+    def _compiled_answer(self) -> Callable:
+        def one_lane(settings: Config, key: jax.Array, opened: labelling.Opened, index: jax.Array) -> Answers:
+            return self.learner.source.answer(settings, opened.query, jax.random.fold_in(key, index))
+
+        return jax.jit(jax.vmap(one_lane, in_axes=(0, 0, 0, None)), out_shardings=self._shardings(_BY_LANE))
 
     @functools.cached_property
     def _compiled_absorb(self) -> Callable:

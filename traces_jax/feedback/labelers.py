@@ -4,7 +4,7 @@
   people           on the page that `python -m traces_jax.label` serves
   labels.jsonl     a file of labels, see docs/labeling.md
   module:function  a function of the user's own: `Shown` of N trajectories -> [N] the first violating step, -1 for none.
-                   Written with jax.numpy it becomes part of the compiled program; any other runs on the host.
+                   Written with jax.numpy it is compiled and runs on the devices; any other runs on the host.
 
 All but the oracle see trajectories without costs. A run that they label computes nothing from the true cost.
 """
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from traces_jax.feedback.trajectories import Origin, Shown
+from traces_jax.feedback.trajectories import Shown
 from traces_jax.tasks import PhysicsTask, State, Task, own
 
 ORACLE, PEOPLE, FILE, FUNCTION = "oracle", "people", "file", "function"
@@ -46,10 +46,8 @@ def watch(task: Task) -> Callable[[State], jax.Array] | None:
     return (lambda state: state.pipeline_state.qpos) if isinstance(task, PhysicsTask) else None
 
 
-def inside(by: str, task: Task, count: int) -> bool:
-    """Whether the labeler is part of the compiled program, given up to `count` trajectories at a time."""
-    if kind(by) != FUNCTION:
-        return kind(by) == ORACLE
+def compiles(by: str, task: Task, count: int) -> bool:
+    """Whether a function that labels up to `count` trajectories at a time can be compiled."""
     number: Any = lambda *sizes: jax.ShapeDtypeStruct((count, *sizes), jnp.float32)  # noqa: E731
     length: Any = jax.ShapeDtypeStruct((count,), jnp.int32)
     shown = Shown(
@@ -98,9 +96,3 @@ def prefix_labels(first: jax.Array, length: jax.Array, ends: np.ndarray) -> jax.
     """
     reached = jnp.minimum(ends, length[:, None])
     return ((first[:, None] < 0) | (first[:, None] >= reached)).astype(jnp.float32)
-
-
-def identities(origin: Origin) -> list[tuple[int, int, int]]:
-    """Iteration, environment and first step of each trajectory [N]: with the lane, they identify it."""
-    columns = (np.asarray(column).tolist() for column in (origin.iteration, origin.environment, origin.first))
-    return list(zip(*columns, strict=True))

@@ -231,7 +231,7 @@ class Source(abc.ABC):
         raise NotImplementedError
 
     def answers_inside(self, config: Config) -> bool:
-        """Whether labels come from inside the compiled program, by `answer`, and not from people or the host."""
+        """Whether `answer` is a part of the iteration, and not somebody or something between its two halves."""
         del config
         return True
 

@@ -267,14 +267,14 @@ class Labelled(Source):
         )
 
     def answers_inside(self, config):
-        return labelers.inside(config.labels.by, self.task, self.schedule(config).picks)
+        return labelers.kind(config.labels.by) == labelers.ORACLE
 
     def answer(self, config, query, key):
         if labelers.kind(config.labels.by) == labelers.FUNCTION:
             shown = labelers.shown(query.rows.inputs, query.rows.length, query.watched, self.task.observation_size)
             first = labelers.judged(config.labels.by, shown)
             said = labelers.prefix_labels(first, query.rows.length, self.ends(config))
-            return Answers(labels=said, mask=query.rows.mask)
+            return Answers(labels=jnp.where(query.rows.mask, said, 0.0), mask=query.rows.mask)
         said = labels.flip(query.rows.labels, substream(key, Stream.LABEL), config.labels.noise)
         return Answers(labels=said, mask=query.rows.mask)
 

@@ -13,6 +13,7 @@ import mujoco
 import numpy as np
 
 from traces_jax import sources
+from traces_jax.core.labelling import Opened
 from traces_jax.core.learner import LearnerState
 from traces_jax.feedback import labelers
 from traces_jax.feedback.trajectories import Shown
@@ -71,18 +72,60 @@ class Clip:
 
 
 class Labeler(abc.ABC):
-    """Somebody outside the program who labels."""
+    """Somebody or something outside the iteration's program that labels."""
 
     @abc.abstractmethod
-    def label(self, clips: Sequence[Clip], wait: Callable[[], bool]) -> list[list[Said]] | None:
-        """The answers to each clip; None if they are not there and `wait`, called again and again, says no."""
+    def answer(
+        self, built: Built, opened: Opened, sound: np.ndarray, index: int, wait: Callable[[], bool]
+    ) -> sources.Answers | None:
+        """Labels [S, K, P] of a query; None if they are not there and `wait`, called again and again, says no.
+
+        sound: [S] which lanes are finite; the others need no labels.
+        """
 
     def close(self, *, complete: bool) -> None:
         """Ends its work. complete: whether the run is."""
         del complete
 
 
-class People(Labeler):
+class Compiled(Labeler):
+    """A function of JAX. It runs on the devices."""
+
+    def answer(self, built, opened, sound, index, wait):
+        del sound, wait
+        return built.program.answer(opened, index)
+
+
+class OneByOne(Labeler):
+    """Labels clips that it is given on the host."""
+
+    @abc.abstractmethod
+    def label(self, clips: Sequence[Clip], wait: Callable[[], bool]) -> list[list[Said]] | None:
+        """The answers to each clip, or None."""
+
+    def answer(self, built, opened, sound, index, wait):
+        query = opened.query
+        rows, origin, watched = jax.device_get((query.rows, query.origin, query.watched))
+        labels, mask = np.zeros(rows.labels.shape, np.float32), np.zeros(rows.mask.shape, bool)
+        places = [tuple(place) for place in np.argwhere((rows.length > 0) & sound[:, None])]
+        clips = []
+        for lane, row in places:
+            positions = None if watched is None else watched[lane, row]
+            shown = labelers.shown(
+                rows.inputs[lane, row], rows.length[lane, row], positions, built.task.observation_size
+            )
+            numbers = (int(own[lane, row]) for own in (origin.iteration, origin.environment, origin.first))
+            clips.append(Clip(Identity(built.lanes[lane].name, *numbers), shown))
+        answers = self.label(clips, wait)
+        if answers is None:
+            return None
+        ends = sources.learned(built.config, built.task).ends(built.config)
+        for place, clip, found in zip(places, clips, answers, strict=True):
+            labels[place], mask[place] = votes.prefixes(found, int(clip.shown.length), ends)
+        return sources.Answers(labels=jnp.asarray(labels), mask=jnp.asarray(mask))
+
+
+class People(OneByOne):
     """Those who use the page. Clips and answers are in the run folder's labels.db."""
 
     def __init__(self, built: Built, folder: pathlib.Path):
@@ -126,7 +169,7 @@ class People(Labeler):
         self._store.close()
 
 
-class File(Labeler):
+class File(OneByOne):
     """Labels that were made before."""
 
     def __init__(self, path: pathlib.Path):
@@ -144,7 +187,7 @@ class File(Labeler):
         return [self._answers[clip.identity] for clip in clips]
 
 
-class Function(Labeler):
+class Function(OneByOne):
     """A function of NumPy."""
 
     def __init__(self, by: str):
@@ -166,7 +209,10 @@ def make(built: Built, folder: pathlib.Path) -> Labeler | None:
     kind = labelers.kind(config.labels.by)
     if kind == labelers.PEOPLE:
         return People(built, folder)
-    return File(pathlib.Path(config.labels.by)) if kind == labelers.FILE else Function(config.labels.by)
+    if kind == labelers.FILE:
+        return File(pathlib.Path(config.labels.by))
+    picks = sources.learned(config, built.task).schedule(config).picks
+    return Compiled() if labelers.compiles(config.labels.by, built.task, picks) else Function(config.labels.by)
 
 
 def iteration(
@@ -176,31 +222,17 @@ def iteration(
 
     state is then unchanged.
     """
-    program, config = built.program, built.config
+    program = built.program
     after, opened = program.ask(state, index)
-    rows, origin, watched = jax.device_get((opened.query.rows, opened.query.origin, opened.query.watched))
-    labels, mask = np.zeros(rows.labels.shape, np.float32), np.zeros(rows.mask.shape, bool)
     if program.asks(index):
         sound = np.asarray(jax.device_get(state.diverged)) < 0
-        places = [tuple(place) for place in np.argwhere((rows.length > 0) & sound[:, None])]
-        clips = []
-        for lane, row in places:
-            own = jax.tree.map(lambda leaf: leaf[lane], origin)  # noqa: B023  used at once
-            shown = labelers.shown(
-                rows.inputs[lane, row],
-                rows.length[lane, row],
-                None if watched is None else watched[lane, row],
-                built.task.observation_size,
-            )
-            identity = Identity(built.lanes[lane].name, *labelers.identities(own)[row])
-            clips.append(Clip(identity, shown))
-        answers = labeler.label(clips, wait)
+        answers = labeler.answer(built, opened, sound, index, wait)
         if answers is None:
             return None
-        ends = sources.learned(config, built.task).ends(config)
-        for place, clip, found in zip(places, clips, answers, strict=True):
-            labels[place], mask[place] = votes.prefixes(found, int(clip.shown.length), ends)
-    return program.absorb(after, opened, sources.Answers(labels=jnp.asarray(labels), mask=jnp.asarray(mask)), index)
+    else:
+        rows = opened.query.rows
+        answers = sources.Answers(labels=jnp.zeros_like(rows.labels), mask=jnp.zeros_like(rows.mask))
+    return program.absorb(after, opened, answers, index)
 
 
 def _packed(model: mujoco.MjModel) -> bytes:

@@ -32,7 +32,8 @@ def build(config: Config, lanes: list[Lane] | None = None) -> Built:
     grid = parallel.grid(len(lanes), config.environment.count, jax.devices())
     task = make_task(config, physics)
     _check_episodes_end(config, task)
-    sources.make(config, task).check(config)
+    source = sources.make(config, task)
+    source.check(config)
     memory.check(config, task, len(lanes), grid)
     program = parallel.make(
         lanes,
@@ -42,7 +43,7 @@ def build(config: Config, lanes: list[Lane] | None = None) -> Built:
             environments=grid.environments,
             one_lane_at_a_time=backend == "cpu",
             clock=clock.find(backend),
-            watch=None if config.labels.by == labelers.ORACLE else labelers.watch(task),
+            watch=labelers.watch(task) if source.learns and config.labels.by != labelers.ORACLE else None,
         ),
         grid,
     )
