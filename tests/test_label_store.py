@@ -187,6 +187,11 @@ def test_a_noisy_annotator_is_seen():
     assert pair["names"] == ["ann", "bob"] and pair["count"] == 9 and pair["share"] == pytest.approx(4 / 9)
     assert pair["kappa"] == pytest.approx(0.0)
     json.dumps(found, allow_nan=False)
+    assert agreement.sentences(rows) == [
+        "ann labelled 10 clips, 4 of 4 the same (kappa 1.00) when shown again",
+        "bob labelled 10 clips, 0 of 2 the same (kappa 0.00) when shown again",
+        "ann and bob agree: 4 of 9 the same (kappa 0.00)",
+    ]
 
 
 # --- Files.
@@ -199,6 +204,7 @@ def test_export_and_import(tmp_path, base):
     exchange.write(tmp_path / "labels.jsonl", base.rows(), task="T")
     rows = exchange.read(tmp_path / "labels.jsonl")
     assert {one["task"] for one in rows} == {"T"}
+    assert store.read_rows(tmp_path) == base.rows() and store.read_rows(tmp_path / "nowhere") == []
     assert exchange.clips(rows) == {clip(0): [Said("accept")], clip(1): [Said("from", 4)], clip(2): [Said("unsure")]}
     (tmp_path / "other").mkdir()
     other = Store(tmp_path / "other")

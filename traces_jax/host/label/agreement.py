@@ -71,6 +71,22 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The same in words, for a report."""
+    found = []
+    for name in annotators(rows):
+        answers, own = sum(row["annotator"] == name and not row["repeat"] for row in rows), with_self(rows, name)
+        again = f", {_words(own)} when shown again" if own.count else ""
+        found.append(f"{name} labelled {answers} clips{again}")
+    pairs = between(rows).items()
+    return found + [f"{' and '.join(names)} agree: {_words(own)}" for names, own in pairs if own.count]
+
+
+def _words(found: Agreement) -> str:
+    kappa = "" if math.isnan(found.kappa) else f" (kappa {found.kappa:.2f})"
+    return f"{round(found.share * found.count)} of {found.count} the same{kappa}"
+
+
 def _judged(rows: Sequence[Mapping[str, Any]]) -> dict[tuple, bool]:
     """Whether each clip was judged a violation, by the clip's identity. Without those that nobody could judge."""
     return {

@@ -43,6 +43,11 @@ CREATE TABLE IF NOT EXISTS showings (
 CREATE INDEX IF NOT EXISTS showings_by_clip ON showings (clip);
 CREATE INDEX IF NOT EXISTS showings_by_annotator ON showings (annotator);
 """
+_ROWS = """
+SELECT showings.id AS id, lane, iteration, environment, first, length, annotator, repeat, verdict, step, shown_at,
+  answered_at, replays
+FROM showings JOIN clips ON clips.id = clip WHERE answered_at IS NOT NULL ORDER BY answered_at, showings.id
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,12 +300,7 @@ class Store:
 
     def rows(self) -> list[dict[str, Any]]:
         """Every answer with its clip, in the order of the answers."""
-        found = self._base.execute(
-            "SELECT showings.id AS id, lane, iteration, environment, first, length, annotator, repeat, verdict, step, "
-            "shown_at, answered_at, replays FROM showings JOIN clips ON clips.id = clip "
-            "WHERE answered_at IS NOT NULL ORDER BY answered_at, showings.id"
-        )
-        return [dict(row) for row in found]
+        return [dict(row) for row in self._base.execute(_ROWS)]
 
     def add(self, rows: Sequence[dict[str, Any]]) -> int:
         """Adds answers made elsewhere, all or none. Returns how many were new."""
@@ -323,3 +323,16 @@ class Store:
                     ),
                 ).rowcount
         return added
+
+
+def read_rows(folder: pathlib.Path) -> list[dict[str, Any]]:
+    """Every answer in a run folder, without changing anything there; none if nobody labelled."""
+    path = folder / NAME
+    if path.is_symlink() or not path.is_file():
+        return []
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:
+            base.row_factory = sqlite3.Row
+            return [dict(row) for row in base.execute(_ROWS)]
+    except sqlite3.Error as error:
+        raise errors.UserError(f"{path} cannot be read: {error}.") from None
