@@ -75,8 +75,10 @@ class Fall(Velocity):
         falling = self._played(kick)
         step = int(first_true(fallen(jnp.asarray(falling))[None], jnp.asarray([self.horizon]))[0])
         return [
-            base.Example(standing, None, "It settles on its feet and stays there. Accept."),
-            base.Example(falling, step, "It tips over its front legs. Reject, or mark where it has tipped over."),
+            base.Example(standing, None, "It settles on its feet and stays there."),
+            base.Example(
+                falling, step, "It tips over its front legs. Rejecting is enough; marking the moment is better."
+            ),
         ]
 
     def _played(self, controls: np.ndarray) -> np.ndarray:
