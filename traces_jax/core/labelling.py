@@ -1,18 +1,8 @@
-"""Where labels enter an iteration: inside the program, or between its two halves, where somebody outside answers.
-
-The halves are cut out of the same iteration (`learner.py`):
-
-  ask     collect -> observe -> ask          returns the trajectories to be labelled
-  absorb  absorb -> verdict -> ... -> row    takes their labels
-
-Whoever answers in between, the halves are the same two programs. So a run depends on the answers, bit for bit, and not
-on who gave them: people, a file, or a function. One program of both halves would be compiled to other sums.
-"""
+"""Where labels enter an iteration, and what a run may know of the true cost if they are not the oracle's."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -22,9 +12,6 @@ from traces_jax.config import Config
 from traces_jax.core import episodes, rollout
 from traces_jax.feedback import labelers
 
-if TYPE_CHECKING:
-    from traces_jax.core.learner import Learner, LearnerState
-
 # Numbers in a row that are computed from the true cost.
 _FROM_TRUE_COST = (
     *("episode/cost", "episode/accepted", "window/cost", "query/accepted_pool"),
@@ -32,33 +19,19 @@ _FROM_TRUE_COST = (
 )
 
 
-@flax.struct.dataclass
-class Opened:
-    """An iteration that waits for labels.
-
-    Attributes:
-      collected, reading: of its rollout; see `sources`.
-      query: the trajectories to be labelled.
-      took: [] microseconds of the rollout, by the learner's clock.
-    """
-
-    collected: sources.Collected
-    reading: Any
-    query: sources.Query
-    took: jax.Array
-
-
 def observe(
-    learner: "Learner",
+    source: sources.Source,
     config: Config,
-    state: "LearnerState",
+    state: Any,
     transitions: rollout.Transitions,
     truth: rollout.Truth,
     index: jax.Array,
-) -> tuple[sources.Collected, Any, Any, jax.Array]:
-    """Shows a rollout to the source. Returns it with its context, the source's state and reading, and the time."""
-    cost, ended = learner.time(truth.cost)
-    truth = _seen(learner.source, config, dataclasses.replace(truth, cost=cost))
+) -> tuple[sources.Collected, Any, Any]:
+    """Shows a rollout to the source. state: the learner's.
+
+    Returns the rollout with its context, and the source's state and reading.
+    """
+    truth = _seen(source, config, truth)
     collected = sources.Collected(
         transitions=transitions,
         truth=truth,
@@ -66,7 +39,7 @@ def observe(
         window=episodes.push(state.window, truth.ended, returns=truth.episode_return, costs=truth.episode_cost),
         iteration=jnp.asarray(index, jnp.int32),
     )
-    return collected, *learner.source.observe(config, state.source, collected), ended
+    return collected, *source.observe(config, state.source, collected)
 
 
 def in_program(
@@ -90,44 +63,6 @@ def in_program(
     if isinstance(due, bool):
         return label(state) if due else (state, {})
     return lax.cond(due, label, wait, state)
-
-
-def ask(learner: "Learner", config: Config, state: "LearnerState", index: jax.Array) -> tuple["LearnerState", Opened]:
-    """The first half of an iteration. Its query is meaningful only if one is due."""
-    index, began = learner.time(index)
-    state, transitions, truth = learner.collect(config, state, index)
-    collected, source, reading, ended = observe(learner, config, state, transitions, truth, index)
-    query = learner.source.ask(config, source, collected, jax.random.fold_in(state.key, index))
-    return dataclasses.replace(state, source=source), Opened(collected, reading, query, ended - began)
-
-
-def absorb(
-    learner: "Learner",
-    config: Config,
-    state: "LearnerState",
-    opened: Opened,
-    answers: sources.Answers,
-    index: jax.Array,
-    *,
-    due: bool,
-) -> tuple["LearnerState", dict[str, jax.Array]]:
-    """The second half. due: whether a query was; otherwise the answers are not read."""
-    key = jax.random.fold_in(state.key, index)
-    reward, now = learner.time(opened.collected.transitions.reward)
-    collected = dataclasses.replace(
-        opened.collected, transitions=dataclasses.replace(opened.collected.transitions, reward=reward)
-    )
-
-    def label() -> tuple[Any, dict[str, jax.Array]]:
-        return learner.source.absorb(config, state.source, collected, opened.query, answers, key)
-
-    if due:
-        source, row = label()
-    else:
-        source = state.source
-        row = {name: jnp.full(leaf.shape, jnp.nan, leaf.dtype) for name, leaf in jax.eval_shape(label)[1].items()}
-    # The time in between was somebody else's.
-    return learner.conclude(config, state, collected, source, opened.reading, row, (now - opened.took, now))
 
 
 def _seen(source: sources.Source, config: Config, truth: rollout.Truth) -> rollout.Truth:

@@ -147,7 +147,9 @@ class Learner:
         began: jax.Array,
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """Labels, if a program does it, and learns. began: [] start of the rollout, as read by `clock`."""
-        collected, source, reading, ended = labelling.observe(self, config, state, transitions, truth, index)
+        cost, ended = self.time(truth.cost)
+        truth = dataclasses.replace(truth, cost=cost)
+        collected, source, reading = labelling.observe(self.source, config, state, transitions, truth, index)
         key = jax.random.fold_in(state.key, index)
         source, query_row = labelling.in_program(self.source, config, source, collected, key)
         return self.conclude(config, state, collected, source, reading, query_row, (began, ended))

@@ -17,7 +17,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from traces_jax.config import Config, Lane
-from traces_jax.core import labelling
+from traces_jax.core import halves
 from traces_jax.core.learner import Learner, LearnerState
 from traces_jax.core.spread import Spread
 from traces_jax.sources import Answers, Prior
@@ -93,16 +93,16 @@ class Program:
         """Whether labels are due after an iteration; the same for all lanes."""
         return bool(self.learner.source.asks(self.settings, index))
 
-    def ask(self, state: LearnerState, index: int) -> tuple[LearnerState, labelling.Opened]:
+    def ask(self, state: LearnerState, index: int) -> tuple[LearnerState, halves.Opened]:
         """The first half of an iteration whose labels come from outside. state is not consumed."""
         return self._compiled_ask(self._on_devices(self.settings), state, self._everywhere(np.int32(index)))
 
-    def answer(self, opened: labelling.Opened, index: int) -> Answers:
+    def answer(self, opened: halves.Opened, index: int) -> Answers:
         """Labels [S, K, P] from the source's own labeler, on the devices."""
         return self._compiled_answer(self._on_devices(self.settings), self._on_devices(self._keys()), opened, index)
 
     def absorb(
-        self, state: LearnerState, opened: labelling.Opened, answers: Answers, index: int
+        self, state: LearnerState, opened: halves.Opened, answers: Answers, index: int
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """The second half. state and opened, both from `ask`, are consumed. answers: [S, K, P]. Rows: [S, 1]."""
         return self._compiled_absorb(
@@ -149,14 +149,14 @@ class Program:
         specs = (_STATE, _BY_LANE)
 
         def ask(settings: Config, state: LearnerState, index: jax.Array):
-            one_lane = functools.partial(labelling.ask, self.learner)
+            one_lane = functools.partial(halves.ask, self.learner)
             return self.map_lanes(one_lane, out_specs=specs, shared=1)(settings, state, index)
 
         return jax.jit(ask, out_shardings=self._shardings(specs))
 
     @functools.cached_property
     def _compiled_answer(self) -> Callable:
-        def one_lane(settings: Config, key: jax.Array, opened: labelling.Opened, index: jax.Array) -> Answers:
+        def one_lane(settings: Config, key: jax.Array, opened: halves.Opened, index: jax.Array) -> Answers:
             return self.learner.source.answer(settings, opened.query, jax.random.fold_in(key, index))
 
         return jax.jit(jax.vmap(one_lane, in_axes=(0, 0, 0, None)), out_shardings=self._shardings(_BY_LANE))
@@ -168,7 +168,7 @@ class Program:
         def absorb(settings: Config, state: LearnerState, said: tuple, index: jax.Array, due: bool):
             def one_lane(settings: Config, state: LearnerState, said: tuple, index: jax.Array):
                 opened, answers = said
-                state, row = labelling.absorb(self.learner, settings, state, opened, answers, index, due=due)
+                state, row = halves.absorb(self.learner, settings, state, opened, answers, index, due=due)
                 return state, jax.tree.map(lambda value: value[None], row)
 
             return self.map_lanes(one_lane, out_specs=specs, own=1, shared=1)(settings, state, said, index)

@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 
 from traces_jax import sources
-from traces_jax.core.labelling import Opened
+from traces_jax.core.halves import Opened
 from traces_jax.core.learner import LearnerState
 from traces_jax.feedback import labelers
 from traces_jax.feedback.trajectories import Shown
