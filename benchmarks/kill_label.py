@@ -19,7 +19,7 @@ import numpy as np
 from traces_jax.host.label import store
 from traces_jax.host.label.store import Identity, Said, Store
 
-KILLS, CLIPS, STEPS = 50, 2000, 10
+KILLS, CLIPS, STEPS = 50, 400, 10
 
 
 def label(folder: pathlib.Path, say: Callable[[object], None]) -> None:
@@ -30,6 +30,7 @@ def label(folder: pathlib.Path, say: Callable[[object], None]) -> None:
             said = random.choice([Said("accept"), Said("reject"), Said("from", random.randrange(STEPS))])
             base.answer(item.id, "ann", said, 0)
             say([item.id, said.verdict, said.step])
+        time.sleep(0.005)  # Others must have their turn to write.
 
 
 def train(folder: pathlib.Path, say: Callable[[object], None]) -> None:

@@ -14,7 +14,7 @@ import dataclasses
 import math
 import pathlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import h5py
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from traces_jax.feedback.trajectories import Shown, Trajectories
 from traces_jax.host import errors
 from traces_jax.host.data import archives, arrays
 from traces_jax.host.label import exchange, votes
+from traces_jax.host.label.store import Said
 from traces_jax.tasks import Task
 
 _NEEDED = ("observations", "actions", "costs", "terminals", "timeouts")
@@ -252,6 +253,8 @@ def _scan(
             "labels.by=people is not right: people label runs; for recorded data a file of labels, module:function or "
             "oracle would be right."
         )
+    by_file = labelers.kind(config.labels.by) == labelers.FILE
+    answers = exchange.episodes(exchange.read(pathlib.Path(config.labels.by))) if by_file else {}
     said: list[tuple[np.ndarray, np.ndarray]] = []
     # In float64, because float32 sums over a whole file would lose too many digits.
     count, mean, squares = 0, np.zeros(task.observation_size), np.zeros(task.observation_size)
@@ -264,7 +267,7 @@ def _scan(
         squares += np.square(observation - new_mean).sum(axis=0) + np.square(delta) * count * len(observation) / total
         mean += delta * len(observation) / total
         count = total
-        said.append(_labels(path, data, task, config, ends, (*episodes, group)))
+        said.append(_labels(path, data, task, config, ends, (*episodes, group), answers))
     return Recording(
         path=path,
         data=data,
@@ -288,8 +291,12 @@ def _labels(
     config: Config,
     ends: np.ndarray,
     episodes: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    answers: Mapping[int, Sequence[Said]],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Labels [K, P] of a group of episodes, and which prefixes are labelled. episodes: as before, and the group [K]."""
+    """Labels [K, P] of a group of episodes, and which prefixes are labelled.
+
+    episodes: first step, length and early end of all [M], and the group [K]; answers: of a file, by episode.
+    """
     first, length, terminated, group = episodes
     by, kind = config.labels.by, labelers.kind(config.labels.by)
     every = np.asarray(trajectories.prefix_mask(jnp.asarray(length[group]), ends))
@@ -314,7 +321,6 @@ def _labels(
         seen = Shown(steps("observations", task.observation_size), steps("actions", task.action_size), length[group])  # type: ignore[arg-type]
         said = labelers.prefix_labels(jnp.asarray(labelers.judged(by, seen)), jnp.asarray(length[group]), ends)
         return np.asarray(said), every
-    answers = exchange.episodes(exchange.read(pathlib.Path(by)))
     found = [votes.prefixes(answers.get(int(episode), []), int(length[episode]), ends) for episode in group]
     labels, mask = (np.stack(parts) for parts in zip(*found, strict=True))
     return labels, mask
