@@ -104,7 +104,7 @@ class Program:
     def absorb(
         self, state: LearnerState, opened: halves.Opened, answers: Answers, index: int
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
-        """The second half. state and opened, both from `ask`, are consumed. answers: [S, K, P]. Rows: [S, 1]."""
+        """The second half. state, which comes from `ask`, is consumed. answers: [S, K, P]. Rows: [S, 1]."""
         return self._compiled_absorb(
             self._on_devices(self.settings),
             state,
@@ -173,7 +173,7 @@ class Program:
 
             return self.map_lanes(one_lane, out_specs=specs, own=1, shared=1)(settings, state, said, index)
 
-        return jax.jit(absorb, static_argnums=4, donate_argnums=(1, 2), out_shardings=self._shardings(specs))
+        return jax.jit(absorb, static_argnums=4, donate_argnums=1, out_shardings=self._shardings(specs))
 
     def _keys(self) -> jax.Array:
         return jnp.stack([jax.random.key(seed) for seed in self.seeds])
