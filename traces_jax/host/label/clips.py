@@ -14,6 +14,8 @@ from traces_jax.host import files
 from traces_jax.host.show import render
 
 FOLDER = "clips"
+# Small enough to be drawn without a GPU while somebody waits.
+_WIDTH, _HEIGHT = 400, 300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Studio:
         path = self._folder / f"{name}.webm"
         if not path.is_file() or path.is_symlink():
             if self._painter is None:
-                self._painter = render.Painter(_unpacked(self._model))
+                self._painter = render.Painter(_unpacked(self._model), width=_WIDTH, height=_HEIGHT)
             pictures = (self._painter.draw(state) for state in positions[:: self.pace.every])
             render.write_video(path, pictures, self.pace.fps, exact=True)
         return path.read_bytes()
