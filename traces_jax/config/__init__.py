@@ -8,6 +8,7 @@ from traces_jax.config.schema import (
     Config,
     ConstraintConfig,
     CriticConfig,
+    CTConfig,
     EnvironmentConfig,
     EstimatorConfig,
     LabelsConfig,
@@ -19,13 +20,15 @@ from traces_jax.config.schema import (
     PretrainConfig,
     QueryConfig,
     RefitConfig,
+    RLSFConfig,
     RunConfig,
     all_fields,
 )
-from traces_jax.config.sweep import Lane, lanes
+from traces_jax.config.sweep import Lane, lanes, with_value
 from traces_jax.config.trees import from_dict, from_saved, make, to_dict, to_json, updated
 
 __all__ = [
+    "CTConfig",
     "CollectConfig",
     "Config",
     "ConfigError",
@@ -44,6 +47,7 @@ __all__ = [
     "PretrainConfig",
     "QueryConfig",
     "RENAMED",
+    "RLSFConfig",
     "RefitConfig",
     "RunConfig",
     "all_fields",
@@ -61,5 +65,6 @@ __all__ = [
     "to_json",
     "unknown",
     "updated",
+    "with_value",
     "without_effect",
 ]

@@ -1,18 +1,20 @@
 """Where the cost of a step comes from: see `base`."""
 
 from traces_jax.config import Config, ConfigError
-from traces_jax.sources.base import Answers, Collected, Part, Prior, Query, Source, Verdict
+from traces_jax.sources.base import Answers, Collected, Credits, Part, Prior, Query, Source, Verdict
+from traces_jax.sources.ct import CT
 from traces_jax.sources.labelled import Labelled
 from traces_jax.sources.oracle import Oracle
+from traces_jax.sources.rlsf import RLSF
 from traces_jax.sources.traces import Traces
 from traces_jax.tasks import Task
 
 __all__ = [
-    "Answers", "Collected", "Labelled", "Oracle", "Part", "Prior", "Query", "Source", "Traces", "Verdict", "learned",
-    "learns", "make",
+    "Answers", "CT", "Collected", "Credits", "Labelled", "Oracle", "Part", "Prior", "Query", "RLSF", "Source", "Traces",
+    "Verdict", "learned", "learns", "make", "without_task",
 ]  # fmt: skip
 
-_BY_NAME: dict[str, type[Source]] = {"oracle": Oracle, "traces": Traces}
+_BY_NAME: dict[str, type[Source]] = {"oracle": Oracle, "traces": Traces, "ct": CT, "rlsf": RLSF}
 
 
 def make(config: Config, task: Task) -> Source:
@@ -23,6 +25,11 @@ def make(config: Config, task: Task) -> Source:
 def learns(config: Config) -> bool:
     """Whether the source that a config names learns a cost model."""
     return _BY_NAME[config.method.source].learns
+
+
+def without_task(config: Config) -> Source:
+    """The source that a config names, for what needs no task, such as `Labelled.scores`."""
+    return _BY_NAME[config.method.source](None)  # type: ignore[arg-type]
 
 
 def learned(config: Config, task: Task) -> Labelled:

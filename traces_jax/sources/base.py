@@ -93,6 +93,19 @@ class Verdict:
 
 
 @flax.struct.dataclass
+class Credits:
+    """What a source says of full episodes.
+
+    Attributes:
+      credit: [T, B] the expected cost of each step.
+      log_probability: [T, B] that the episode is acceptable up to and including each step.
+    """
+
+    credit: jax.Array
+    log_probability: jax.Array
+
+
+@flax.struct.dataclass
 class Prior:
     """A cost model learned before a run.
 
@@ -257,8 +270,8 @@ class Source(abc.ABC):
 
     def credits(
         self, config: Config, state: Any, statistics: RunningStatistics, observation: jax.Array, action: jax.Array
-    ) -> jax.Array | None:
-        """Expected credits [T, B] of full episodes; None for a source without an estimator.
+    ) -> Credits | None:
+        """Credits of full episodes; None for a source without an estimator.
 
         observation: [T, B, O] raw; action: [T, B, A].
         """

@@ -10,13 +10,17 @@ import numpy as np
 from traces_jax.host.report import credits, published
 from traces_jax.host.report.read import Lane
 
-METHODS = {"traces": "TraCeS", "oracle": "PPO-Lagrangian"}
+METHODS = {"traces": "TraCeS", "ct": "C-T", "rlsf": "RLSF", "oracle": "PPO-Lagrangian"}
 # Fields that do not affect training (logging, or how estimator.init was created). Lanes that differ only in these are
 # pooled.
 _NO_SETTING = r"(task|seed|seeds|sweep|method\.source|(run|collect|pretrain)\..*)"
 # Fields that a method does not read.
+_OF_TRACES = r"estimator\.(?!init$).*|query\.(rule|random_share|min_cv)|constraint\.(form|d)"
 _UNUSED = {
-    "oracle": r"(estimator|labels|query|refit|constraint\.(form|d)|method)\b.*",
+    "traces": r"(ct|rlsf)\..*",
+    "ct": rf"rlsf\..*|{_OF_TRACES}",
+    "rlsf": rf"ct\..*|labels\.(interval|terminal_only)|{_OF_TRACES}",
+    "oracle": r"(estimator|ct|rlsf|labels|query|refit|constraint\.(form|d)|method)\b.*",
 }
 # Settings that differ in more fields than this are named after their folder.
 _MOST_FIELDS = 3
