@@ -160,7 +160,7 @@ class CTConfig:
     # Hidden layers of the network that outputs the logarithm of a step's cost.
     hidden: tuple[int, ...] = layers((64, 64), least=1)
     # Logarithm of the threshold that a new model starts with.
-    initial_log_threshold: float = static(1.0, "a number from -10 to 10", lambda value: -10 <= value <= 10)
+    initial_log_threshold: float = static(1.0, "a number from -5 to 10", lambda value: -5 <= value <= 10)
     # Normalize observations with the policy's statistics. The original reads them as they are.
     normalize_inputs: bool = switch(False)
 
