@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from traces_jax import sources
 from traces_jax.estimator import credit, network
 from traces_jax.host.data import import_torch
 
@@ -246,7 +247,8 @@ def test_all_of_the_authors_files_are_told_apart():
             kinds["estimator"] += 1
         else:
             found = import_torch.load(path)
-            assert found.settings == {"method.source": "ct", "ct.hidden": (64, 64), "ct.normalize_inputs": False}
+            settings = {"method.source": "ct", "ct.hidden": (64, 64), "ct.normalize_inputs": False}
+            assert sources.published(found.params) == settings
             assert found.params.network["params"]["Dense_0"]["kernel"].shape == (found.features, 64)
             assert "holds no TraCeS estimator: 'gru.weight_ih_l0' is missing." in refusal(path)
             kinds["cost threshold"] += 1

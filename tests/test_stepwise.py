@@ -1,4 +1,4 @@
-"""Sources whose learned cost reads one step at a time, C-T and RLSF: numbers by hand, and all that is done with them."""
+"""C-T and RLSF, whose learned costs read one step at a time: numbers by hand, and all that is done with them."""
 
 import dataclasses
 import json
@@ -126,7 +126,8 @@ def test_files_of_the_baseline_are_scored(tmp_path):
     path = save_arrays(tmp_path / "a.pt", cost_budget())
     found = import_torch.load(path)
     assert found.features == 3
-    assert found.settings == {"method.source": "ct", "ct.hidden": (4, 2), "ct.normalize_inputs": False}
+    settings = {"method.source": "ct", "ct.hidden": (4, 2), "ct.normalize_inputs": False}
+    assert sources.published(found.params) == settings
     check_scores(path, np.random.default_rng(1).normal(size=(2, 6, 3)))
     tensors = cost_budget()
     del tensors["mlp_log_cost.2.bias"]

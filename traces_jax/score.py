@@ -73,7 +73,7 @@ def load(path: pathlib.Path, seed: int | None) -> Judge:
     except import_torch.TorchFileError as error:
         raise errors.UserError(f"--estimator={error}") from None
     config = Config()
-    for name, value in found.settings.items():
+    for name, value in sources.published(found.params).items():
         config = config_lib.with_value(config, name, value)
     source = sources.without_task(config)
     assert isinstance(source, sources.Labelled), "only learned costs are saved"

@@ -30,6 +30,14 @@ class CT(Stepwise):
 
     fitted_with = ("ct.hidden", "ct.normalize_inputs", *PREFIX_LABELS)
 
+    @classmethod
+    def published(cls, params):
+        if not isinstance(params, CostThreshold):
+            return None
+        layers = params.network["params"]
+        widths = tuple(len(layers[f"LayerNorm_{index}"]["scale"]) for index in range(len(layers) // 2))
+        return {"ct.hidden": widths, "ct.normalize_inputs": False}
+
     def module(self, config):
         return networks.MLP(config.ct.hidden, 1, "relu", layer_norm=True)
 

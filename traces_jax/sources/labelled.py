@@ -137,6 +137,12 @@ class Labelled(Source):
 
     # --- May be overridden.
 
+    @classmethod
+    def published(cls, params: Any) -> dict[str, Any] | None:
+        """Settings, path -> value, of a cost model as published by its authors; None if it is none of this source."""
+        del params
+        return None
+
     def fresh_for_data(self, config: Config, key: jax.Array) -> optimize.Trained:
         """A newly initialized cost model that will be fitted to much recorded data. key: consumed."""
         return self.fresh(config, key)

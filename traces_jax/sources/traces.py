@@ -56,6 +56,18 @@ class Traces(Labelled):
     )
     noted = ("estimator.clamp",)
 
+    @classmethod
+    def published(cls, params):
+        if not isinstance(params, network.Estimator):
+            return None
+        return {
+            "estimator.hidden": params.layers[0].hidden_kernel.shape[0],
+            "estimator.depth": len(params.layers),
+            "estimator.decoder": tuple(layer.bias.shape[0] for layer in params.decoder),
+            "estimator.decoder_reads": "summary",
+            "estimator.normalize_inputs": False,
+        }
+
     def fresh(self, config, key):
         settings = config.estimator
         estimator = network.init(

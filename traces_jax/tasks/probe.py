@@ -6,8 +6,8 @@ ProbeObservation  one step, the observation is +1 or -1 and the reward is 1 - (a
 ProbeBudget       ten steps, reward and cost both equal the action clipped to [0, 1]: the best return is the limit.
 ProbeHistory      eight steps, an action above zero earns 1, and costs 1 from the fourth such action on. Their number is
                   not observed: without a memory a policy earns 0 or violates.
-ProbeHeat         eight steps, an action above zero leads to a hot place, observed as +1, others to a cold one, -1. Steps
-                  that begin in the hot place earn 1 and cost 1: which steps are guilty can be seen.
+ProbeHeat         eight steps, an action above zero leads to a hot place, observed as +1; others to a cold one.
+                  Steps that begin in the hot place earn 1 and cost 1: which steps are guilty can be seen.
 """
 
 import dataclasses

@@ -45,12 +45,10 @@ class Imported:
     Attributes:
       params: its parameters.
       features: numbers it reads of a step.
-      settings: those it was published with, and the source it belongs to; dotted path -> value.
     """
 
     params: Any
     features: int
-    settings: Mapping[str, Any]
 
 
 def load(path: pathlib.Path) -> Imported:
@@ -59,15 +57,7 @@ def load(path: pathlib.Path) -> Imported:
     if "log_budget" in tensors:
         return _cost_threshold(tensors, source=str(path))
     found = from_state_dict(tensors, source=str(path))
-    features, units = found.layers[0].input_kernel.shape[0], found.layers[0].hidden_kernel.shape[0]
-    settings = {
-        "estimator.hidden": units,
-        "estimator.depth": len(found.layers),
-        "estimator.decoder": tuple(layer.bias.shape[0] for layer in found.decoder),
-        "estimator.decoder_reads": "summary",
-        "estimator.normalize_inputs": False,
-    }
-    return Imported(found, features, {"method.source": "traces", **settings})
+    return Imported(found, features=found.layers[0].input_kernel.shape[0])
 
 
 def _cost_threshold(tensors: Mapping[str, np.ndarray], *, source: str) -> Imported:
@@ -75,21 +65,20 @@ def _cost_threshold(tensors: Mapping[str, np.ndarray], *, source: str) -> Import
     rest = _Rest(source, dict(tensors), "cost-threshold model")
     inputs = features = rest.find("mlp_log_cost.0.weight", rank=2).shape[1]
     layers: dict[str, dict[str, jax.Array]] = {}
-    widths: list[int] = []
+    depth = 0
     # A linear layer, its activation, a layer norm, and dropout: four indices for each.
-    while (name := f"mlp_log_cost.{4 * len(widths)}") + ".weight" in rest.tensors:
-        width, norm = rest.find(f"{name}.weight", rank=2).shape[0], f"mlp_log_cost.{4 * len(widths) + 2}"
-        layers[f"Dense_{len(widths)}"] = vars(rest.take_dense(name, inputs, width))
-        layers[f"LayerNorm_{len(widths)}"] = {
+    while (name := f"mlp_log_cost.{4 * depth}") + ".weight" in rest.tensors:
+        width, norm = rest.find(f"{name}.weight", rank=2).shape[0], f"mlp_log_cost.{4 * depth + 2}"
+        layers[f"Dense_{depth}"] = vars(rest.take_dense(name, inputs, width))
+        layers[f"LayerNorm_{depth}"] = {
             "scale": rest.take(f"{norm}.weight", width),
             "bias": rest.take(f"{norm}.bias", width),
         }
-        inputs = width
-        widths.append(width)
-    layers[f"Dense_{len(widths)}"] = vars(rest.take_dense("mlp_log_cost_output", inputs, 1))
+        inputs, depth = width, depth + 1
+    layers[f"Dense_{depth}"] = vars(rest.take_dense("mlp_log_cost_output", inputs, 1))
     params = CostThreshold(network={"params": layers}, log_threshold=rest.take("log_budget", 1)[0])
     rest.check_empty()
-    return Imported(params, features, {"method.source": "ct", "ct.hidden": tuple(widths), "ct.normalize_inputs": False})
+    return Imported(params, features)
 
 
 def estimator(path: pathlib.Path) -> network.Estimator:

@@ -132,7 +132,7 @@ def _from_torch(path: pathlib.Path, config: Config, task: Task) -> Prior:
             f"{task.observation_size} of observation and {task.action_size} of action."
         )
     tree = config_lib.to_dict(config)
-    wrong = {name: value for name, value in found.settings.items() if _at(tree, name) != value}
+    wrong = {name: value for name, value in sources.published(found.params).items() if _at(tree, name) != value}
     if wrong:
         ours = ", ".join(f"{name}={_text(_at(tree, name))}" for name in wrong)
         wanted = ", ".join(_text(value) for value in wrong.values())
