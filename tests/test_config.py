@@ -256,7 +256,7 @@ def test_the_traced_fields():
         "ppo.clip", "ppo.cost_critic_l2",
         "ppo.cost_gae_lambda", "ppo.critic_lr", "ppo.entropy", "ppo.gae_lambda", "ppo.gamma", "ppo.max_grad_norm",
         "ppo.reward_critic_l2", "ppo.target_kl", "query.min_cv", "refit.lr", "refit.max_grad_norm",
-        "refit.target_accuracy", "refit.weight_decay",
+        "refit.target_accuracy", "refit.weight_decay", "rlsf.alpha", "rlsf.bad_above", "rlsf.segment_limit",
     ]  # fmt: skip
 
 

@@ -154,6 +154,22 @@ def test_saved_episodes_are_those_that_were_played(tmp_path: pathlib.Path, monke
     np.testing.assert_allclose(drawn.probability, np.exp(-np.cumsum(drawn.credit)), rtol=1e-4)
 
 
+@pytest.mark.parametrize("source", ["ct", "rlsf"])
+def test_the_credit_of_other_sources_is_their_cost(source):
+    built, state = built_with(method={"source": source}, seeds=1)
+    found = diagnostics.collect(built, state, 3, rich.console.Console())
+    params = jax.tree.map(lambda leaf: leaf[0], jax.device_get(state.source.fitted.params))
+    if source == "ct":
+        logit = np.exp(params.log_threshold) - np.nansum(found["credit"], axis=-1)
+        np.testing.assert_allclose(found["probability"], 1 / (1 + np.exp(-logit)), rtol=1e-4)
+    else:
+        assert set(np.unique(found["credit"][np.isfinite(found["credit"])])) <= {0.0, 1.0}
+        assert ((found["probability"] > 0) & (found["probability"] < 1)).all()
+    console = rich.console.Console(width=80, record=True)
+    console.print(diagnostics.table(found, ["seed=0"], "Stumble"))
+    assert "calibration" in console.export_text()
+
+
 def test_the_true_cost_has_no_credit():
     """One lane on two devices, each with a share of the environments."""
     built, state = built_with(method={"source": "oracle"}, seeds=1, labels={"early_end": "by_cost"})

@@ -336,6 +336,8 @@ def test_what_has_no_effect_makes_no_other_program():
     """All such fields are changed at once."""
     for start in (
         {"method": {"source": "oracle"}},
+        {"method": {"source": "ct"}},
+        {"method": {"source": "rlsf"}},
         {"labels": {"terminal_only": True}, "query": {"rule": "random"}, "estimator": {"normalize_inputs": False}},
     ):
         config = probe(**start)

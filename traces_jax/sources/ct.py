@@ -51,13 +51,10 @@ class CT(Stepwise):
     def cost(self, config, params, inputs):
         return jnp.exp(self.module(config).apply(params.network, inputs)[..., 0])
 
-    def logit(self, config, params: CostThreshold, cost: jax.Array, ended: jax.Array) -> jax.Array:
-        """The logit [T, B] of being acceptable up to and including each step. cost, ended: [T, B]."""
-        return jnp.exp(params.log_threshold) - episodes.running_sum(cost, ended)
-
     def read(self, config, params, inputs, ended):
         cost = self.cost(config, params, inputs)
-        return {"mean": cost, "log_probability": jax.nn.log_sigmoid(self.logit(config, params, cost, ended))}
+        logit = jnp.exp(params.log_threshold) - episodes.running_sum(cost, ended)
+        return {"mean": cost, "log_probability": jax.nn.log_sigmoid(logit)}
 
     def loss(self, config, params, inputs, rows):
         cost = self.cost(config, params, inputs)

@@ -103,6 +103,8 @@ class RLSF(Stepwise):
             ends=ends[-1:],
             early_end_violates=violates,
         )
+        if not config.rlsf.segment:
+            return whole
         parts = labels.segments(
             cost,
             length,

@@ -168,7 +168,7 @@ class Stepwise(Labelled):
         )
         means = episodes.means(judged)
         measure, limit = self.constraint(config, params, means)
-        verdict = Verdict(cost=cost, measure=measure, limit=limit, fresh=jnp.any(truth.ended))
+        verdict = Verdict(cost=cost, measure=measure, limit=jnp.asarray(limit, jnp.float32), fresh=jnp.any(truth.ended))
         expected = reading.cuts.last(reading.said["log_probability"])
         row = {
             # Before the refit: they show how far the model lags behind the policy.
