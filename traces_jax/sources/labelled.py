@@ -241,6 +241,7 @@ class Labelled(Source):
     def init(self, config, key, prior, watched):
         schedule, sizes = self.schedule(config), (self.task.horizon, self.features, len(self.ends(config)))
         store = trajectories.empty(config.refit.store, *sizes)
+        # A stream of its own: `fresh` consumes the key itself.
         notes = self.no_notes(config, substream(key, Stream.QUERY))
         if prior is not None and prior.rows is not None:
             store = trajectories.push(store, prior.rows)

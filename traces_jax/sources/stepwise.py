@@ -22,7 +22,7 @@ from traces_jax.sources.base import FLOAT, KEPT, UPDATED, Part, Verdict
 from traces_jax.sources.labelled import ASKED, Labelled, LabelledState, Score
 
 # Floats held at once for each step, per input feature and per unit of the widest layer, where the network is applied,
-# and where it is fitted. Measured with XLA.
+# and where it is fitted: estimates, which tests/test_memory.py compares with XLA.
 _APPLIED_FEATURE, _APPLIED_UNIT = 2, 2
 _FITTED_FEATURE, _FITTED_UNIT = 2, 6
 
