@@ -547,7 +547,7 @@ def test_a_limit_of_segments_is_for_segments():
         (["--config.collect.steps=10000"], ["collect.steps (it is for traces_jax.collect)"]),
         (["--config.query.batch=3"], []),
         (["--config.method.source=ct", "--config.constraint.d=0.8", "--config.rlsf.alpha=1.0"],
-         ["rlsf.alpha (it is for method.source=rlsf)", "constraint.d (it is for method.source=traces)"]),
+         ["constraint.d (it is for method.source=traces); rlsf.alpha (it is for method.source=rlsf)"]),
     ],
 )  # fmt: skip
 def test_settings_without_effect_are_named(given, expected, monkeypatch):
