@@ -85,8 +85,7 @@ class NormalizeConfig:
     # means the same on every task and at every time of a run. "learned": divide the costs of an estimator by their
     # standard deviation since the start, cut at 5 of them, but not the true cost. "always": both.
     costs: str = choice("recent", "recent", "learned", "always", "never")
-    # Standardize the mix of reward and cost advantages, so that the multiplier does not change the size of the step
-    # relative to the entropy bonus.
+    # Standardize the mix of reward and cost advantages: the multiplier then does not change the size of the step.
     mixed: bool = switch(True)
 
 
@@ -278,11 +277,9 @@ class ConstraintConfig:
     # Which policy must satisfy the constraint: "mean" takes the mean action, as evaluation does; "noisy" explores, as
     # in the paper; "both" means each of them.
     policy: str = choice("both", "both", "mean", "noisy")
-    # Share of the environments that play the mean action. The constraint is measured on their episodes, which may also
-    # be labelled. The policy update does not use them.
+    # Share of the environments that play the mean action: measured, perhaps labelled, not used for the policy update.
     share: float = static(0.2, "a number above 0 and below 1", lambda value: 0 < value < 1)
-    # The estimator's bias on this many of the last trajectories that were labelled at random corrects the measured
-    # probability. 0 for no correction.
+    # Number of random picks whose labels correct the measured probability. 0 for no correction.
     correction: int = whole(32, low=0)
     # Deploy the newest policy that satisfied the constraint in training. If false: the last policy.
     keep: bool = switch(True)
@@ -319,8 +316,7 @@ class RunConfig:
     tensorboard: bool = switch(True)
     # Episodes of each seed in the evaluation at the end of a run.
     evaluation_episodes: int = whole(100, low=0)
-    # How many of them are labelled, in addition to the labels of the run, to certify the policy of a learned cost: a
-    # lower bound of the share of acceptable episodes. 0 for no certificate.
+    # How many of them are labelled, in addition to those of the run, to certify a policy. 0 for no certificate.
     certificate: int = whole(60, low=0)
 
 
