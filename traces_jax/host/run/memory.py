@@ -141,11 +141,11 @@ def _widest(hidden: Sequence[int]) -> int:
 def _machine(grid: parallel.Grid) -> Machine | None:
     """The memory of the devices, if its size is known."""
     pieces, shares = grid.mesh.devices.shape
-    device = grid.mesh.devices.flat[0]
+    device = next(device for device in grid.mesh.devices.flat if device.process_index == jax.process_index())
     if device.platform == "cpu":
-        # All devices are cores of one machine.
-        free = _free_memory()
-        return Machine("this machine", free, pieces=1, copies=shares, checkpoints=True) if free else None
+        # All devices of a process are cores of one machine.
+        free, machines = _free_memory(), min(pieces, jax.process_count())
+        return Machine("this machine", free, pieces=machines, copies=shares, checkpoints=True) if free else None
     stated = device.memory_stats() or {}
     if "bytes_limit" not in stated:
         return None
