@@ -45,9 +45,7 @@ def lowered_chunk(physics: str, **changes) -> jax.stages.Lowered:
         config, build.make_task(config, physics), environments=grid.environments, one_lane_at_a_time=False
     )
     program = parallel.make(config_lib.lanes(config), core, grid)
-    start = jax.ShapeDtypeStruct((), np.int32)
-    traced = program._compiled_chunk.trace(program.settings, program.abstract(), start, 2)
-    return traced.lower(lowering_platforms=_ACCELERATORS)
+    return program.traced(2).lower(lowering_platforms=_ACCELERATORS)
 
 
 @pytest.mark.parametrize(("source", "solver"), [("traces", "ppo_lag"), ("oracle", "trpo_lag")])

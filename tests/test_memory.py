@@ -4,7 +4,6 @@ import dataclasses
 import re
 
 import jax
-import numpy as np
 import pytest
 from helpers import make_config
 
@@ -66,8 +65,7 @@ def test_what_is_needed_on_the_way_is_within_a_factor_of_two(source):
         refit={"store": 4000},
     )
     program = build.build(config).program
-    chunk = program._compiled_chunk.lower(program.settings, program.abstract(), jax.ShapeDtypeStruct((), np.int32), 1)
-    xla = chunk.compile().memory_analysis()
+    xla = program.traced(1).lower().compile().memory_analysis()
     task = tasks.make(config.task)
     found = memory.parts(config, task, memory.state_bytes(task))
     forecast = sum(part.size for part in found if part.what != "the evaluation")

@@ -88,6 +88,11 @@ class Program:
         index = jax.device_put(np.int32(start), NamedSharding(self.grid.mesh, PartitionSpec()))
         return self._compiled_chunk(self._on_devices(self.settings), state, index, length)
 
+    def traced(self, length: int) -> jax.stages.Traced:
+        """The program of a chunk, before anything is allocated: to lower it, or to ask XLA for its memory."""
+        index = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(self.grid.mesh, PartitionSpec()))
+        return self._compiled_chunk.trace(self._on_devices(self.settings), self.abstract(), index, length)
+
     def map_lanes(self, function: Callable, *, out_specs=_BY_LANE, shared: int = 0) -> Callable:
         """Maps a one-lane function of (settings, state, *shared) over all lanes; each device computes its own lanes."""
         return jax.shard_map(

@@ -17,7 +17,7 @@ from traces_jax.host import cli, errors, hosts, runtime
 from traces_jax.host.data import prior
 from traces_jax.host.run import best as best_lib
 from traces_jax.host.run import build as build_lib
-from traces_jax.host.run import checkpoint, evaluation, metrics, progress
+from traces_jax.host.run import checkpoint, evaluation, memory, metrics, progress
 from traces_jax.host.run import folder as folder_lib
 from traces_jax.host.run.build import Built
 from traces_jax.sources import Prior
@@ -28,6 +28,7 @@ def train(config: Config, folder: pathlib.Path) -> bool:
     built = build_lib.build(config)
     with hosts.ending_with_the_others():
         hosts.meet(built.program.grid.mesh)
+    print(memory.note(config, built.task, len(built.lanes), built.program.grid))
     # Only a new run reads the prior. A resumed run has it in its state; the file may be gone by then.
     start = None if _has_begun(folder) else prior.load(config, built.task, print)
     try:

@@ -24,6 +24,8 @@ from traces_jax.tasks import Task
 _CRITIC, _ACTOR, _OBSERVATION, _ACTION, _SCALARS = 7, 2, 4, 2, 20
 # Initial states of environments are drawn for up to this many steps at once (see `rollout`).
 _STARTS = 50
+# The part that is needed after the last iteration.
+EVALUATION = "the evaluation"
 # A smaller value of this setting needs more memory.
 _FRACTION = "query.fraction"
 
@@ -53,6 +55,27 @@ def check(config: Config, task: Task, lanes: int, grid: parallel.Grid) -> None:
     sentence = refusal(config, task, lanes, machine) if machine else ""
     if sentence:
         raise errors.UserError(sentence)
+
+
+def note(config: Config, task: Task, lanes: int, grid: parallel.Grid) -> str:
+    """The forecast, for the start of a run; empty where the size of the memory is unknown."""
+    machine = _machine(grid)
+    if machine is None:
+        return ""
+    needed = total(parts(config, task, state_bytes(task)), lanes, machine)
+    return f"memory: about {_gigabytes(needed)}; {machine.name} has {_gigabytes(machine.free)}"
+
+
+def iteration_bytes(config: Config, task: Task, grid: parallel.Grid, lanes: int) -> int:
+    """Forecast of what one device needs for iterations, to be compared with `stated_bytes`."""
+    found = parts(config, task, state_bytes(task))
+    return -(-lanes // grid.mesh.devices.shape[0]) * sum(part.size for part in found if part.what != EVALUATION)
+
+
+def stated_bytes(stated: Any) -> int:
+    """What a compiled chunk needs on one device. stated: `memory_analysis()` of it. Donated state counts once."""
+    given, made = stated.argument_size_in_bytes, stated.output_size_in_bytes - stated.alias_size_in_bytes
+    return given + made + stated.temp_size_in_bytes
 
 
 def refusal(config: Config, task: Task, lanes: int, machine: Machine) -> str:
@@ -129,7 +152,7 @@ def parts(config: Config, task: Task, environment: int) -> list[Part]:
             kept=True,
         ),
         Part("the policy to deploy", FLOAT * actor * config.constraint.keep, ("policy.hidden",), kept=True),
-        Part("the evaluation", config.run.evaluation_episodes * evaluated, ("run.evaluation_episodes",)),
+        Part(EVALUATION, config.run.evaluation_episodes * evaluated, ("run.evaluation_episodes",)),
     ]
     return found + source.parts(config) + solver.parts(config)
 
