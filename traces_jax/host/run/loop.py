@@ -28,7 +28,8 @@ def train(config: Config, folder: pathlib.Path) -> bool:
     built = build_lib.build(config)
     with hosts.ending_with_the_others():
         hosts.meet(built.program.grid.mesh)
-    print(memory.note(config, built.task, len(built.lanes), built.program.grid))
+    if forecast := memory.note(config, built.task, len(built.lanes), built.program.grid):
+        print(forecast)
     # Only a new run reads the prior. A resumed run has it in its state; the file may be gone by then.
     start = None if _has_begun(folder) else prior.load(config, built.task, print)
     try:
