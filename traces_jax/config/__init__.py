@@ -8,6 +8,7 @@ from traces_jax.config.schema import (
     Config,
     ConstraintConfig,
     CriticConfig,
+    CTConfig,
     EnvironmentConfig,
     EstimatorConfig,
     LabelsConfig,
@@ -19,6 +20,7 @@ from traces_jax.config.schema import (
     PretrainConfig,
     QueryConfig,
     RefitConfig,
+    RLSFConfig,
     RunConfig,
     all_fields,
 )
@@ -32,11 +34,12 @@ from traces_jax.config.solver_schema import (
     SauteConfig,
     TrustRegionConfig,
 )
-from traces_jax.config.sweep import Lane, lanes
+from traces_jax.config.sweep import Lane, lanes, with_value
 from traces_jax.config.trees import from_dict, from_saved, make, to_dict, to_json, updated
 
 __all__ = [
     "CPOConfig",
+    "CTConfig",
     "CUPConfig",
     "CollectConfig",
     "Config",
@@ -59,6 +62,7 @@ __all__ = [
     "PretrainConfig",
     "QueryConfig",
     "RENAMED",
+    "RLSFConfig",
     "RefitConfig",
     "RunConfig",
     "SOLVERS",
@@ -79,5 +83,6 @@ __all__ = [
     "to_json",
     "unknown",
     "updated",
+    "with_value",
     "without_effect",
 ]

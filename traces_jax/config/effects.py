@@ -38,19 +38,33 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         lambda config: config.method.source == "oracle",
         "method.source=oracle is given the true cost",
         (
-            *(
-                "estimator.",
-                "query.",
-                "refit.",
-                "method.order",
-                "constraint.form",
-                "constraint.d",
-                "constraint.shape",
-                "constraint.correction",
-            ),
+            *("estimator.", "ct.", "rlsf.", "query.", "refit.", "method.order"),
+            *("constraint.form", "constraint.d", "constraint.shape", "constraint.correction"),
             *("labels.interval", "labels.terminal_only", "labels.noise"),
         ),
     ),
+    (lambda config: config.method.source != "ct", "it is for method.source=ct", ("ct.",)),
+    (lambda config: config.method.source != "rlsf", "it is for method.source=rlsf", ("rlsf.",)),
+    (
+        lambda config: config.method.source in ("ct", "rlsf"),
+        "it is for method.source=traces",
+        (
+            *(path for path in all_fields() if path.startswith("estimator.") and path != "estimator.init"),
+            *("query.rule", "query.random_share", "query.min_cv"),
+            *("constraint.form", "constraint.d", "constraint.shape"),
+        ),
+    ),
+    (
+        lambda config: config.method.source in ("ct", "rlsf"),
+        "it corrects a probability, and method.source=ct and rlsf constrain summed costs",
+        ("constraint.correction",),
+    ),
+    (
+        lambda config: config.method.source == "rlsf",
+        "method.source=rlsf labels segments",
+        ("labels.interval", "labels.terminal_only"),
+    ),
+    (lambda config: config.rlsf.segment == 0, "rlsf.segment=0 labels whole trajectories", ("rlsf.segment_limit",)),
     (
         lambda config: config.constraint.policy == "noisy",
         "constraint.policy=noisy measures the exploring policy",
@@ -112,7 +126,7 @@ _READ = {
     ),
     "pretrain": (
         *("preset", "task", "physics", "environment.", "normalize.", "estimator.", "labels.", "pretrain."),
-        *("constraint.cost_limit", "refit.store", "refit.max_grad_norm"),
+        *("method.source", "ct.", "rlsf.", "constraint.cost_limit", "refit.store", "refit.max_grad_norm"),
     ),
 }
 
