@@ -4,6 +4,7 @@ from traces_jax.config.checks import RENAMED, check_iterations, check_path, path
 from traces_jax.config.effects import changed, matters_to, without_effect
 from traces_jax.config.fields import MOST, ConfigError, show
 from traces_jax.config.schema import (
+    SOURCES,
     CollectConfig,
     Config,
     ConstraintConfig,
@@ -66,6 +67,7 @@ __all__ = [
     "RefitConfig",
     "RunConfig",
     "SOLVERS",
+    "SOURCES",
     "SauteConfig",
     "TrustRegionConfig",
     "all_fields",

@@ -37,6 +37,9 @@ from traces_jax.config.solver_schema import (
     TrustRegionConfig,
 )
 
+# Cost sources of this package.
+SOURCES = ("traces", "ct", "rlsf", "oracle")
+
 
 @settings
 class EnvironmentConfig:
@@ -135,8 +138,9 @@ class LagrangeConfig:
 class MethodConfig:
     """Where the cost comes from, when it is learned, and how the policy is updated under it."""
 
-    # "traces", "ct", "rlsf": learn the cost from labels of trajectories. "oracle": use the true cost and its limit.
-    source: str = choice("traces", "traces", "ct", "rlsf", "oracle")
+    # "traces", "ct", "rlsf": learn the cost from labels of trajectories. "oracle": use the true cost and its limit. Or
+    # "module:Class" for your own, see docs/sources.md.
+    source: str = choice_or_own("traces", *SOURCES)
     # The constrained policy update, see docs/solvers.md; or "module:Class" for your own.
     solver: str = choice_or_own("ppo_lag", *SOLVERS)
     # Where a solver's paper and its widely used program (OmniSafe) differ: "as_published" or "as_released".

@@ -28,6 +28,7 @@ class CostThreshold:
 class CT(Stepwise):
     """The C-T source for one task."""
 
+    sized_by = ("ct.hidden",)
     fitted_with = ("ct.hidden", "ct.normalize_inputs", *PREFIX_LABELS)
 
     @classmethod

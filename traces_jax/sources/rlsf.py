@@ -25,6 +25,7 @@ class RLSF(Stepwise):
     """The RLSF source for one task."""
 
     uncertainty_name = "novelty"
+    sized_by = ("rlsf.hidden",)
     fitted_with = (
         *("rlsf.hidden", "rlsf.reads_action", "rlsf.normalize_inputs", "rlsf.segment", "rlsf.segment_limit"),
         *("constraint.cost_limit", "labels.early_end"),

@@ -44,7 +44,13 @@ class Reading:
 
 
 class Stepwise(Labelled):
-    """A source whose learned cost of a step depends on that step alone. Picks are drawn at random."""
+    """A source whose learned cost of a step depends on that step alone. Picks are drawn at random.
+
+    Attributes:
+      sized_by: paths of the settings that the network's size depends on.
+    """
+
+    sized_by: tuple[str, ...] = ()
 
     # --- Implemented by subclasses.
 
@@ -112,9 +118,8 @@ class Stepwise(Labelled):
 
     def parts(self, config):
         module, schedule = self.module(config), self.schedule(config)
-        group = config.method.source
         weights = networks.weights(self.features, module.hidden, 1) + (2 * sum(module.hidden) * module.layer_norm)
-        widest, field = max(module.hidden), (f"{group}.hidden",)
+        widest, field = max(module.hidden), self.sized_by
         pool, batch = schedule.places * schedule.period, config.refit.new_batch + config.refit.stored_batch
         of_row, steps = FLOAT * self.task.horizon, FLOAT * config.iteration_steps
         applied = _APPLIED_FEATURE * self.features + _APPLIED_UNIT * widest
