@@ -83,14 +83,13 @@ def main() -> int:
     return cli.OK
 
 
-def _config(seeds: int, sizes: dict[str, int]) -> config_lib.Config:
-    """The experiment with the preset, for TraCeS, with other sizes and as many minibatches as before."""
+def settings(experiment: str, given: dict[str, Any], sizes: dict[str, int]) -> config_lib.Config:
+    """An experiment with what is given, then with other sizes of its environments and as many minibatches as before."""
     try:
-        settings = importlib.import_module(f"experiments.{_EXPERIMENT.value}").get_config()
+        own = importlib.import_module(f"experiments.{experiment}").get_config().to_dict()
     except ModuleNotFoundError:
-        raise errors.UserError(f"--experiment={_EXPERIMENT.value} is not right: see experiments/.") from None
-    given = {"seeds": seeds, "preset": _PRESET.value, "physics": _PHYSICS.value}
-    tree = presets.apply(settings.to_dict() | given, list(given))
+        raise errors.UserError(f"--experiment={experiment} is not right: experiments/ has others.") from None
+    tree = presets.apply(own | given, list(given))
     environment = tree["environment"] | sizes
     usual = config_lib.from_dict(tree | {"steps": _multiple(tree["environment"])})
     minibatches = usual.samples // usual.ppo.minibatch
