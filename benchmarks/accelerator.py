@@ -62,13 +62,12 @@ def main() -> int:
     on_cpu = jax.default_backend() == "cpu"
     seeds = [int(count) for count in _SEEDS.value or (["1", "2"] if on_cpu else ["1", "4", "16"])]
     repeats = _REPEATS.value or (2 if on_cpu else 10)
-    sizes = {
-        "count": _ENVIRONMENTS.value or (16 if on_cpu else None),
-        "steps": _STEPS.value or (10 if on_cpu else None),
-    }
+    stated = {"count": _ENVIRONMENTS.value, "steps": _STEPS.value}
+    sizes = ({"count": 16, "steps": 10} if on_cpu else {}) | {name: size for name, size in stated.items() if size}
     rows = []
     for count in seeds:
-        config = _config(count, {name: size for name, size in sizes.items() if size})
+        given = {"seeds": count, "preset": _PRESET.value, "physics": _PHYSICS.value}
+        config = settings(_EXPERIMENT.value, given, sizes)
         row = measure(config, repeats)
         print("  ".join(f"{title} {_text(row[name])}" for name, title in _COLUMNS.items()), flush=True)
         rows.append(row)
