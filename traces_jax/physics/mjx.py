@@ -37,11 +37,11 @@ class MjxPhysics:
         self._senses = model.senses
         self._base = self.mj_model.body(model.base).id
         self._root = base.RootFrame(self.mj_model, model.base)
-        self._sensing = mjx.put_model(self.mj_model, impl=impl)
+        tuned = _tuned(self.mj_model)
+        self._sensing = mjx.put_model(tuned, impl=impl) if model.senses else None
         # Sensors are read after the last step of an environment step only.
-        blind = copy.copy(self.mj_model)
-        blind.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_SENSOR
-        self._model = mjx.put_model(blind, impl=impl)
+        tuned.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_SENSOR
+        self._model = mjx.put_model(tuned, impl=impl)
         self._template = self._make_data()
 
     def reset(self, qpos: jax.Array, qvel: jax.Array, sensors: jax.Array | None = None) -> base.PhysicsState:
@@ -103,6 +103,20 @@ class MjxPhysics:
         angular_momentum = jnp.einsum("bij,bj->bi", moved.ximat, model.body_inertia * rates)
         wrench = jnp.concatenate([momentum * size(linear), angular_momentum * size(spin)], axis=1)
         return data.replace(xfrc_applied=-self._drag * wrench)
+
+
+def _tuned(mj_model: mujoco.MjModel) -> mujoco.MjModel:
+    """A copy with the bounds of the solver's loops that the model states for MJX as custom numbers, if any.
+
+    C leaves these loops when it is done. In a batch, MJX makes every step of a line search for all environments, and
+    iterates until the slowest of them is done.
+    """
+    tuned = copy.copy(mj_model)
+    for name in ("iterations", "ls_iterations"):
+        found = mujoco.mj_name2id(mj_model, mujoco.mjtObj.mjOBJ_NUMERIC, f"mjx_{name}")
+        if found >= 0:
+            setattr(tuned.opt, name, int(mj_model.numeric(found).data[0]))
+    return tuned
 
 
 @contextlib.contextmanager
