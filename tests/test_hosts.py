@@ -2,13 +2,13 @@
 
 import os
 import signal
-import socket
 import subprocess
 
 import jax
 import pytest
 from helpers import assert_same_run, command, rows_written, wait_for
 
+from benchmarks import hosts as benchmark
 from traces_jax.core import parallel
 from traces_jax.host import cli, errors, hosts, runtime
 from traces_jax.host.run import build
@@ -19,29 +19,14 @@ MORE = ("--config.run.evaluation_episodes=2",)
 
 def start(folder, environment) -> list[subprocess.Popen]:
     """The same command in two processes, each on its own core."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
-    return [
-        subprocess.Popen(
-            ["taskset", "--cpu-list", str(core), *command(folder, *RUN, *MORE)],
-            env={
-                **environment,
-                "JAX_COORDINATOR_ADDRESS": address,
-                "JAX_NUM_PROCESSES": "2",
-                "JAX_PROCESS_ID": str(index),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for index, core in enumerate(sorted(os.sched_getaffinity(0))[:2])
-    ]
+    outputs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    return benchmark.start(command(folder, *RUN, *MORE), cores, environment, **outputs)
 
 
 def end(processes) -> list[tuple[int, str, str]]:
     """Exit code, output and errors of each."""
-    texts = [process.communicate(timeout=300) for process in processes]
+    texts = [process.communicate(timeout=900) for process in processes]
     return [(process.returncode, *text) for process, text in zip(processes, texts, strict=True)]
 
 
