@@ -24,8 +24,8 @@ from traces_jax.tasks import Task
 _CRITIC, _ACTOR, _OBSERVATION, _ACTION, _SCALARS = 7, 2, 4, 2, 20
 # Initial states of environments are drawn for up to this many steps at once (see `rollout`).
 _STARTS = 50
-# The part that is needed after the last iteration.
-EVALUATION = "the evaluation"
+# The phase after the last iteration.
+EVALUATION = "evaluation"
 # A smaller value of this setting needs more memory.
 _FRACTION = "query.fraction"
 
@@ -69,7 +69,8 @@ def note(config: Config, task: Task, lanes: int, grid: parallel.Grid) -> str:
 def iteration_bytes(config: Config, task: Task, grid: parallel.Grid, lanes: int) -> int:
     """Forecast of what one device needs for iterations, to be compared with `stated_bytes`."""
     found = parts(config, task, state_bytes(task))
-    return -(-lanes // grid.mesh.devices.shape[0]) * sum(part.size for part in found if part.what != EVALUATION)
+    during = at_once([part for part in found if part.phase != EVALUATION])
+    return -(-lanes // grid.mesh.devices.shape[0]) * sum(part.size for part in during)
 
 
 def stated_bytes(stated: Any) -> int:
@@ -88,7 +89,7 @@ def refusal(config: Config, task: Task, lanes: int, machine: Machine) -> str:
     needed = need(config, lanes)
     if needed <= machine.free:
         return ""
-    largest = max(parts(config, task, environment), key=lambda part: part.size)
+    largest = max(at_once(parts(config, task, environment)), key=lambda part: part.size)
     fields = [*largest.fields, *(["seeds"] if config.seeds > 1 else []), *(["sweep"] if config.sweep else [])]
     field = max(fields, key=lambda path: _excess(config, lanes, path))
     if field in ("seeds", "sweep"):
@@ -106,10 +107,20 @@ def refusal(config: Config, task: Task, lanes: int, machine: Machine) -> str:
     )
 
 
+def at_once(found: Sequence[Part]) -> list[Part]:
+    """The parts of the phase that needs the most, with those that are always needed."""
+    phases: dict[str, int] = {}
+    for part in found:
+        if part.phase:
+            phases[part.phase] = phases.get(part.phase, 0) + part.size
+    largest = max(phases, key=lambda phase: phases[phase], default="")
+    return [part for part in found if part.phase in ("", largest)]
+
+
 def total(found: Sequence[Part], lanes: int, machine: Machine) -> int:
-    """Bytes of all parts, for the lanes in one memory."""
+    """Bytes of the parts needed at once, for the lanes in one memory."""
     kept = sum(part.size for part in found if part.kept)
-    one_lane = machine.copies * sum(part.size for part in found) + (kept if machine.checkpoints else 0)
+    one_lane = machine.copies * sum(part.size for part in at_once(found)) + (kept if machine.checkpoints else 0)
     return -(-lanes // machine.pieces) * one_lane
 
 
@@ -137,14 +148,24 @@ def parts(config: Config, task: Task, environment: int) -> list[Part]:
     evaluated = FLOAT * (action + _SCALARS) * task.horizon + (1 + _STARTS) * environment
     found = [
         Part("the actor", FLOAT * KEPT * actor, ("policy.hidden",), kept=True),
-        Part("updates of the actor", FLOAT * UPDATED * actor, ("policy.hidden",)),
+        Part("updates of the actor", FLOAT * UPDATED * actor, ("policy.hidden",), phase="update"),
         Part("the critics", FLOAT * KEPT * critics, ("critic.hidden",), kept=True),
-        Part("updates of the critics", FLOAT * UPDATED * critics, ("critic.hidden",)),
-        Part("values of a rollout", steps * _CRITIC * _widest(config.critic.hidden), ("critic.hidden", *sizes)),
-        Part("actions of a rollout", steps * _ACTOR * _widest(config.policy.hidden), ("policy.hidden", *sizes)),
+        Part("updates of the critics", FLOAT * UPDATED * critics, ("critic.hidden",), phase="update"),
+        Part(
+            "values of a rollout",
+            steps * _CRITIC * _widest(config.critic.hidden),
+            ("critic.hidden", *sizes),
+            phase="values",
+        ),
+        Part(
+            "actions of a rollout",
+            steps * _ACTOR * _widest(config.policy.hidden),
+            ("policy.hidden", *sizes),
+            phase="actions",
+        ),
         Part("rollouts", steps * (_OBSERVATION * observation + _ACTION * action + _SCALARS), sizes),
         Part("environments", settings.count * environment, ("environment.count",), kept=True),
-        Part("starts of environments", settings.count * _STARTS * environment, ("environment.count",)),
+        Part("starts of environments", settings.count * _STARTS * environment, ("environment.count",), phase="rollout"),
         Part(
             "the last episodes",
             2 * FLOAT * (config.lagrange.window + config.mean_window),
@@ -152,7 +173,9 @@ def parts(config: Config, task: Task, environment: int) -> list[Part]:
             kept=True,
         ),
         Part("the policy to deploy", FLOAT * actor * config.constraint.keep, ("policy.hidden",), kept=True),
-        Part(EVALUATION, config.run.evaluation_episodes * evaluated, ("run.evaluation_episodes",)),
+        Part(
+            "the evaluation", config.run.evaluation_episodes * evaluated, ("run.evaluation_episodes",), phase=EVALUATION
+        ),
     ]
     return found + source.parts(config) + solver.parts(config)
 
