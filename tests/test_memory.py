@@ -89,7 +89,7 @@ def test_phases_take_turns():
 
 def test_the_forecast_is_a_sentence(cheetah):
     said = memory.note(config_of(), cheetah, 1, parallel.grid(1, 4, jax.devices()))
-    assert re.fullmatch(r"memory: about [\d.]+ GB; this machine has [\d.]+ GB", said)
+    assert re.fullmatch(r"memory: about [\d.]+ [MG]B; this machine has [\d.]+ GB", said)
 
 
 @pytest.mark.parametrize(

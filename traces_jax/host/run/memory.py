@@ -258,4 +258,6 @@ def _from_number(path: str, value: Any, number: int) -> Any:
 
 
 def _gigabytes(size: int) -> str:
+    if size < 1e8:
+        return f"{size / 1e6:.3g} MB"
     return f"{size / 1e9:.3g} GB" if size < 1e15 else f"{size / 1e9:.1e} GB"
