@@ -65,6 +65,9 @@ class PolicyConfig:
     initial_log_std: float = static(0.0, "a number from -5 to 2", lambda value: -5 <= value <= 2)
     # Added to the learned standard deviation, so that some noise remains: without it a discontinuous cost has no slope.
     min_std: float = static(0.05, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+    # Bound of the learned standard deviation at the end of a run, as a fraction of the initial one. The bound falls
+    # geometrically, so that the noisy policy that learns becomes the mean action that is deployed. 1: no bound.
+    final_noise: float = traced(0.1, "a number above 0 and at most 1", lambda value: 0 < value <= 1)
 
 
 @settings
@@ -104,6 +107,7 @@ class PPOConfig:
     entropy: float = nonnegative(0.01)
     gamma: float = fraction(0.99)
     gae_lambda: float = fraction(0.95)
+    cost_gamma: float = fraction(0.99)
     cost_gae_lambda: float = fraction(0.95)
     max_grad_norm: float = positive(0.5)
     reward_critic_l2: float = nonnegative(1e-3)
@@ -118,11 +122,14 @@ class LagrangeConfig:
     # "adam": gradient ascent with Adam, as in the paper.
     rule: str = choice("controlled", "controlled", "adam")
     initial: float = nonnegative(1.0)
+    # Lower bound of the multiplier under the rule "controlled", so that it need not rise from nothing when the first
+    # violations come.
+    minimum: float = positive(0.3)
     # Upper bound of the multiplier. Without it, a constraint that cannot be met would raise the multiplier until the
-    # reward no longer matters. Under the rule "controlled" its inverse is the lower bound.
-    maximum: float = positive(20.0)
+    # reward no longer matters.
+    maximum: float = positive(10.0)
     # Change of the logarithm in an iteration, at a full violation (see `Verdict.tolerance`).
-    integral: float = nonnegative(0.05)
+    integral: float = nonnegative(0.1)
     # A full violation multiplies the multiplier in force by exp(proportional) at once.
     proportional: float = nonnegative(1.0)
     # Learning rate of the rule "adam".
@@ -207,7 +214,7 @@ class QueryConfig:
     # Fraction of the queried trajectories drawn at random when the rule is "cv". The coefficient of variation is high
     # where costs are small, so "cv" prefers trajectories that look safe. An estimator trained on few others becomes
     # optimistic, and the policy exploits that.
-    random_share: float = static(0.5, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+    random_share: float = static(0.75, "a number from 0 to 1", lambda value: 0 <= value <= 1)
     # Trajectories with a lower coefficient of variation are not labelled.
     min_cv: float = nonnegative(0.0)
     # Maximum number of labelled trajectories for each seed; 0 for no limit.
@@ -280,7 +287,7 @@ class ConstraintConfig:
     # Share of the environments that play the mean action: measured, perhaps labelled, not used for the policy update.
     share: float = static(0.2, "a number above 0 and below 1", lambda value: 0 < value < 1)
     # Number of random picks whose labels correct the measured probability. 0 for no correction.
-    correction: int = whole(32, low=0)
+    correction: int = whole(16, low=0)
     # Deploy the newest policy that satisfied the constraint in training. If false: the last policy.
     keep: bool = switch(True)
 

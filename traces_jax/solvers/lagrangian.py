@@ -45,7 +45,14 @@ def move(
     if settings.rule == "adam":
         return ascend(settings, state, verdict, maximum=settings.maximum)
     violation = multipliers.violation(verdict.measure, verdict.limit, verdict.tolerance)
-    state = multipliers.integrate(state, violation, verdict.fresh, gain=settings.integral, maximum=settings.maximum)
+    state = multipliers.integrate(
+        state,
+        violation,
+        verdict.fresh,
+        gain=settings.integral,
+        minimum=settings.minimum,
+        maximum=settings.maximum,
+    )
     weight = multipliers.controlled(state.multiplier, violation, gain=settings.proportional)
     return state, weight, {"constraint/multiplier": state.multiplier, "constraint/in_force": weight}
 

@@ -85,7 +85,8 @@ class Verdict:
 
     Attributes:
       cost: [T, B] of every step.
-      measure: [] the constrained quantity; NaN before the first episode has ended.
+      measure: [] the constrained quantity, which the solver acts on; NaN before the first episode has ended.
+      deployed: [] the same of the policy to deploy; the newest policy with which it is within the limit is kept.
       limit: [] upper bound of the measure.
       tolerance: [] a violation of this size counts as full; also the unit in which cost advantages matter.
       fresh: [] whether episodes ended in this rollout, so that the measure has changed.
@@ -93,6 +94,7 @@ class Verdict:
 
     cost: jax.Array
     measure: jax.Array
+    deployed: jax.Array
     limit: jax.Array
     tolerance: jax.Array
     fresh: jax.Array

@@ -14,6 +14,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from traces_jax.config import Config, ConfigError
 from traces_jax.core import episodes, normalize, optimize
@@ -31,6 +32,36 @@ _FEW = 16.0
 
 
 @flax.struct.dataclass
+class Residuals:
+    """Labels minus estimated probabilities of random picks, averaged with weights that fade with every further pick.
+
+    Attributes:
+      total: [2] weighted sum, of episodes of the policy that explores and of its mean action.
+      weight: [2] sum of the weights.
+    """
+
+    total: jax.Array
+    weight: jax.Array
+
+
+def add_residuals(
+    residuals: Residuals, values: jax.Array, known: jax.Array, plays_mean: jax.Array, *, memory: float
+) -> Residuals:
+    """Adds picks in their order. values, known, plays_mean: [K]; memory: picks of a policy that count at most."""
+
+    def add(before: Residuals, pick: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Residuals, None]:
+        value, counts, mean = pick
+        of = counts & (jnp.arange(2) == mean)
+        fade = 1.0 - 1.0 / memory
+        return Residuals(
+            total=jnp.where(of, fade * before.total + value, before.total),
+            weight=jnp.where(of, fade * before.weight + 1.0, before.weight),
+        ), None
+
+    return lax.scan(add, residuals, (values, known, plays_mean.astype(jnp.int32)))[0]
+
+
+@flax.struct.dataclass
 class LabelledState:
     """The state of a cost model and its labels.
 
@@ -39,7 +70,7 @@ class LabelledState:
       pool: trajectories since the last query, with simulated labels that are not read yet.
       store: labelled trajectories.
       judged: estimated summed costs of the last finished episodes, and their probabilities of violation.
-      residuals: labels minus estimated probabilities of the last trajectories that were labelled at random.
+      residuals: how wrong the estimator was on the last trajectories that were labelled at random.
       seen: [] trajectories that were ever in the pool.
       due: [] how many of them were due for labelling by the last query. Fewer are labelled if their score was too low
         or the budget is spent.
@@ -51,7 +82,7 @@ class LabelledState:
     pool: Ring[Candidates]
     store: Ring[Trajectories]
     judged: episodes.PolicyWindows
-    residuals: episodes.EpisodeWindow
+    residuals: Residuals
     seen: jax.Array
     due: jax.Array
     labelled: jax.Array
@@ -169,7 +200,6 @@ class Labelled(Source):
                 ("lagrange.window",),
                 kept=True,
             ),
-            Part("labels of random picks", FLOAT * config.constraint.correction, ("constraint.correction",), kept=True),
         ]
 
     # --- State.
@@ -184,7 +214,7 @@ class Labelled(Source):
             pool=trajectories.empty_pool(schedule.places * schedule.period, *sizes, watched),
             store=store,
             judged=episodes.init_windows(config.lagrange.window, config.mean_window, ("costs", "violations")),
-            residuals=episodes.init(max(config.constraint.correction, 1), ("residuals",)),
+            residuals=Residuals(total=jnp.zeros(2), weight=jnp.zeros(2)),
             seen=jnp.zeros((), jnp.int32),
             due=jnp.zeros((), jnp.int32),
             # Labels from before the run are not counted, neither here nor against its budget.
@@ -247,7 +277,7 @@ class Labelled(Source):
         certain = allowed - self._random_picks(config, state.due, due)
         score = query.mixed(
             jnp.where(eligible, uncertainty, -jnp.inf),
-            jax.random.uniform(substream(key, Stream.QUERY), uncertainty.shape),
+            self._chance(config, pool.origin, substream(key, Stream.QUERY)),
             certain,
         )
         picked, chosen = query.pick(pool, score, schedule.picks, allowed)
@@ -299,7 +329,13 @@ class Labelled(Source):
         return dataclasses.replace(
             state,
             fitted=fitted,
-            residuals=episodes.push(state.residuals, known[None], residuals=residuals[None]),
+            residuals=add_residuals(
+                state.residuals,
+                residuals,
+                known,
+                query.origin.environment < config.mean_environments,
+                memory=max(config.constraint.correction, 1),
+            ),
             pool=trajectories.clear(state.pool),
             store=trajectories.push(dataclasses.replace(state.store, written=written), new),
             due=query.due,
@@ -308,15 +344,25 @@ class Labelled(Source):
         ), row
 
     def bias(self, config: Config, state: LabelledState) -> jax.Array:
-        """How much more often trajectories are accepted than estimated, from labels of random picks, [].
+        """How much more often episodes are accepted than estimated, from labels of random picks, [2].
 
-        Shrunk towards zero while there are few of them.
+        Of the policy that explores and of its mean action. Shrunk towards zero while there are few labels.
         """
         if not config.constraint.correction:
-            return jnp.zeros(())
-        count = jnp.minimum(state.residuals.count, state.residuals.size).astype(jnp.float32)
-        mean = episodes.means(state.residuals)["residuals"]
-        return jnp.where(count > 0, mean * count / (count + _FEW), 0.0)
+            return jnp.zeros(2)
+        return state.residuals.total / (state.residuals.weight + _FEW)
+
+    def _chance(self, config: Config, origin: Origin, key: jax.Array) -> jax.Array:
+        """Scores [N] in [0, 1) of a draw at random, half of it from episodes of the mean action, if there are any.
+
+        The power of a uniform number is a weighted draw without replacement (Efraimidis and Spirakis, 2006).
+        """
+        uniform = jax.random.uniform(key, origin.environment.shape)
+        mean = config.mean_environments
+        if not mean:
+            return uniform
+        weight = jnp.where(origin.environment < mean, (config.environment.count - mean) / mean, 1.0)
+        return uniform ** (1.0 / weight)
 
     def counters(self, state: LabelledState, cuts: Cuts) -> dict[str, jax.Array]:
         """Scalars: labels so far, and episodes dropped because the pool was full."""

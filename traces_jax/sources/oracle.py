@@ -25,9 +25,11 @@ class Oracle(Source):
     def verdict(self, config, state, collected, reading, asked, key):
         del reading, asked, key
         limit = self.budget(config, state)
+        noisy, mean = (episodes.means(of)["costs"] for of in (collected.windows.noisy, collected.windows.mean))
         verdict = Verdict(
             cost=collected.truth.cost,
-            measure=episodes.worst(collected.windows, config.constraint.policy)["costs"],
+            measure=episodes.constrained(noisy, mean, config, collected.iteration),
+            deployed=episodes.worse(noisy, mean, policy=config.constraint.policy),
             limit=limit,
             # A limit of zero must not make every cost a full violation.
             tolerance=_TOLERANCE * jnp.maximum(limit, 1.0),

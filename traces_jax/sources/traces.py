@@ -186,23 +186,28 @@ class Traces(Labelled):
         judged = episodes.push_windows(
             state.judged, truth.ended, collected.plays_mean, costs=summed, violations=-jnp.expm1(-summed)
         )
-        worst, bias = episodes.worst(judged, config.constraint.policy), self.bias(config, state)
+        bias = self.bias(config, state)
+        noisy, mean = episodes.means(judged.noisy), episodes.means(judged.mean)
         if config.constraint.form == "probability":
-            measure, limit = jnp.clip(worst["violations"] - bias, 0.0, 1.0), 1.0 - config.constraint.d
+            measures = jnp.clip(jnp.stack([noisy["violations"], mean["violations"]]) - bias, 0.0, 1.0)
+            limit = jnp.asarray(1.0 - config.constraint.d, jnp.float32)
         else:
-            measure, limit = worst["costs"], -jnp.log(config.constraint.d)
-        limit = jnp.asarray(limit, jnp.float32)
+            measures = jnp.stack([noisy["costs"], mean["costs"]])
+            limit = self.budget(config, state)
         verdict = Verdict(
             cost=credit.tempered(summed, cost) if config.constraint.shape == "tempered" else cost,
-            measure=measure,
+            measure=episodes.constrained(*measures, config, collected.iteration),
+            deployed=episodes.worse(*measures, policy=config.constraint.policy),
             limit=limit,
             tolerance=limit,
             fresh=jnp.any(truth.ended),
         )
         row = {
             **self._row(config, collected, reading, cost),
-            "window/probability": 1.0 - worst["violations"],
-            "constraint/bias": bias,
+            "window/probability": 1.0
+            - episodes.worse(noisy["violations"], mean["violations"], policy=config.constraint.policy),
+            "constraint/bias": bias[0],
+            "constraint/bias_deployed": bias[1],
             **self.counters(state, reading.cuts),
         }
         return dataclasses.replace(state, judged=judged), verdict, row
