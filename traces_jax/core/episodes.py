@@ -96,6 +96,11 @@ def constrained(noisy: jax.Array, mean: jax.Array, config: Config, iteration: ja
     return noisy + iteration / config.iterations * (of(policy="both") - noisy)
 
 
+def both(windows: PolicyWindows, name: str) -> jax.Array:
+    """Means [2] of named values: of the policy that explores, and of its mean action."""
+    return jnp.stack([means(windows.noisy)[name], means(windows.mean)[name]])
+
+
 def running_sum(values: jax.Array, ended: jax.Array) -> jax.Array:
     """Sum of values [T, B] since the start of the episode, this step included. ended: [T, B].
 

@@ -18,9 +18,10 @@ from typing import Any
 
 import flax.struct
 import jax
+import jax.numpy as jnp
 
 from traces_jax.config import Config
-from traces_jax.core import optimize
+from traces_jax.core import episodes, optimize
 from traces_jax.core.episodes import PolicyWindows
 from traces_jax.core.normalize import RunningStatistics
 from traces_jax.core.rollout import Transitions, Truth
@@ -98,6 +99,53 @@ class Verdict:
     limit: jax.Array
     tolerance: jax.Array
     fresh: jax.Array
+
+
+# A violation of a summed cost by this share of its limit counts as full.
+_TOLERANCE = 0.1
+
+
+def judge(
+    config: Config,
+    collected: Collected,
+    *,
+    cost: jax.Array,
+    noisy: jax.Array,
+    mean: jax.Array,
+    limit: jax.Array,
+    tolerance: jax.Array,
+) -> Verdict:
+    """The verdict on a rollout. cost: [T, B]; noisy, mean: [] the measure of the policy and of its mean action."""
+    return Verdict(
+        cost=cost,
+        measure=episodes.constrained(noisy, mean, config, collected.iteration),
+        deployed=episodes.worse(noisy, mean, policy=config.constraint.policy),
+        limit=limit,
+        tolerance=tolerance,
+        fresh=jnp.any(collected.truth.ended),
+    )
+
+
+def on_sum(
+    config: Config, collected: Collected, *, cost: jax.Array, noisy: jax.Array, mean: jax.Array, limit: jax.Array
+) -> Verdict:
+    """The same for the mean summed cost of an episode as measure."""
+    # A limit of zero must not make every cost a full violation.
+    tolerance = _TOLERANCE * jnp.maximum(limit, 1.0)
+    return judge(config, collected, cost=cost, noisy=noisy, mean=mean, limit=limit, tolerance=tolerance)
+
+
+@flax.struct.dataclass
+class Credits:
+    """What a source says of full episodes.
+
+    Attributes:
+      credit: [T, B] the expected cost of each step.
+      log_probability: [T, B] that the episode is acceptable up to and including each step.
+    """
+
+    credit: jax.Array
+    log_probability: jax.Array
 
 
 @flax.struct.dataclass
@@ -274,8 +322,8 @@ class Source(abc.ABC):
 
     def credits(
         self, config: Config, state: Any, statistics: RunningStatistics, observation: jax.Array, action: jax.Array
-    ) -> jax.Array | None:
-        """Expected credits [T, B] of full episodes; None for a source without an estimator.
+    ) -> Credits | None:
+        """Credits of full episodes; None for a source without an estimator.
 
         observation: [T, B, O] raw; action: [T, B, A].
         """

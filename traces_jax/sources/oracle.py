@@ -3,10 +3,7 @@
 import jax.numpy as jnp
 
 from traces_jax.core import episodes
-from traces_jax.sources.base import Source, Verdict
-
-# A violation by this share of the limit counts as full.
-_TOLERANCE = 0.1
+from traces_jax.sources.base import Source, on_sum
 
 
 class Oracle(Source):
@@ -24,15 +21,6 @@ class Oracle(Source):
 
     def verdict(self, config, state, collected, reading, asked, key):
         del reading, asked, key
-        limit = self.budget(config, state)
-        noisy, mean = (episodes.means(of)["costs"] for of in (collected.windows.noisy, collected.windows.mean))
-        verdict = Verdict(
-            cost=collected.truth.cost,
-            measure=episodes.constrained(noisy, mean, config, collected.iteration),
-            deployed=episodes.worse(noisy, mean, policy=config.constraint.policy),
-            limit=limit,
-            # A limit of zero must not make every cost a full violation.
-            tolerance=_TOLERANCE * jnp.maximum(limit, 1.0),
-            fresh=jnp.any(collected.truth.ended),
-        )
-        return state, verdict, {}
+        noisy, mean = episodes.both(collected.windows, "costs")
+        cost, limit = collected.truth.cost, self.budget(config, state)
+        return state, on_sum(config, collected, cost=cost, noisy=noisy, mean=mean, limit=limit), {}
