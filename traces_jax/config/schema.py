@@ -110,7 +110,6 @@ class PPOConfig:
     entropy: float = nonnegative(0.01)
     gamma: float = fraction(0.99)
     gae_lambda: float = fraction(0.95)
-    cost_gamma: float = fraction(0.99)
     cost_gae_lambda: float = fraction(0.95)
     max_grad_norm: float = positive(0.5)
     reward_critic_l2: float = nonnegative(1e-3)
@@ -317,16 +316,20 @@ class ConstraintConfig:
     # Cost of a step, from its credit: "tempered" is the increase of log(1 + summed credit), see `credit.tempered`;
     # "plain" is the credit.
     shape: str = choice("tempered", "tempered", "plain")
+    # Whether a learned cost is expected to go on after an episode that its horizon cut off, as released. A label is of
+    # the episode alone.
+    beyond_horizon: bool = switch(False)
     # Required probability of an acceptable trajectory.
     d: float = traced(0.9, "a number above 0 and below 1", lambda value: 0 < value < 1)
     # Which policy must satisfy the constraint: "mean" takes the mean action, as evaluation does; "noisy" explores, as
-    # in the paper; "both" means each of them.
+    # in the paper; "both": the noisy one, and more and more also the mean action, at the end the worse of the two.
     policy: str = choice("both", "both", "mean", "noisy")
     # Share of the environments that play the mean action: measured, perhaps labelled, not used for the policy update.
     share: float = static(0.2, "a number above 0 and below 1", lambda value: 0 < value < 1)
-    # Number of random picks whose labels correct the measured probability. 0 for no correction.
+    # Labels of random picks correct the measured probability: older ones fade, so that at most this many count for
+    # each policy. 0 for no correction.
     correction: int = whole(16, low=0)
-    # Deploy the newest policy that satisfied the constraint in training. If false: the last policy.
+    # Deploy the newest policy that satisfied the constraint in training with a margin. If false: the last policy.
     keep: bool = switch(True)
 
 

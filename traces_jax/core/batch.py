@@ -94,13 +94,12 @@ def make(
     tolerance: jax.Array,
     learned: bool,
 ) -> tuple[solvers.Batch, Normalizers, dict[str, jax.Array]]:
-    """A rollout with its advantages and targets, and the updated statistics.
+    """A rollout with its advantages and targets, the updated statistics, and scalars.
 
     Observations are normalized with the statistics used during the rollout, so that the first policy ratio is 1.
     Rewards and costs are not policy inputs, so they use the updated statistics. cost: [T, B] of every step; tolerance:
     [] see `Verdict`; learned: whether the cost comes from an estimator.
     """
-    scalars: dict[str, jax.Array] = {}
     summary = normalizers.summary
     if summary is not None:
         assert transitions.summary is not None
@@ -138,7 +137,8 @@ def make(
     next_full = read(next_observed, transitions.next_summary, next_carried)
     estimate = functools.partial(advantages.gae, truncated=transitions.truncated)
     # What is labelled ends with the episode, also at the horizon: nothing that comes after it costs.
-    over = jnp.maximum(transitions.terminated, transitions.truncated) if learned else transitions.terminated
+    ends = learned and not config.constraint.beyond_horizon
+    over = jnp.maximum(transitions.terminated, transitions.truncated) if ends else transitions.terminated
     modules = solver.modules
     reward_advantage, reward_target = estimate(
         reward,
@@ -153,22 +153,20 @@ def make(
         modules.value(agent.cost_critic.params, full),
         modules.value(agent.cost_critic.params, next_full),
         terminated=over,
-        gamma=config.ppo.cost_gamma,
+        gamma=config.ppo.gamma,
         decay=config.ppo.cost_gae_lambda,
     )
-    cost_value = cost_target - cost_advantage
-    scalars["cost_critic/explained"] = 1.0 - jnp.var(cost_advantage) / jnp.maximum(jnp.var(cost_target), 1e-12)
-    del cost_value
+    # How much of the variance of the costs to come the critic knows.
+    row = {"cost_critic/explained": 1.0 - jnp.var(cost_advantage) / jnp.maximum(jnp.var(cost_target), 1e-12)}
     if recent:
         cost_advantage = cost_advantage * unit
         size = normalize.update_recent(normalizers.recent_advantage, jnp.var(cost_advantage))
         updated = dataclasses.replace(updated, recent_advantage=size)
         least = smallest_advantage(
-            tolerance, horizon=solver.horizon, gamma=config.ppo.cost_gamma, decay=config.ppo.cost_gae_lambda
+            tolerance, horizon=solver.horizon, gamma=config.ppo.gamma, decay=config.ppo.cost_gae_lambda
         )
         cost_advantage = cost_advantage / jnp.hypot(normalize.recent(size), least)
-        scalars["cost_advantage/std"] = normalize.recent(size)
-        scalars["cost_advantage/least"] = least
+        row |= {"cost_advantage/recent": normalize.recent(size), "cost_advantage/smallest": least}
     mean, log_std = modules.policy(agent.actor.params, full)
     return (
         solvers.Batch(
@@ -184,5 +182,5 @@ def make(
             cost_target=cost_target,
         ),
         updated,
-        scalars,
+        row,
     )

@@ -211,7 +211,7 @@ class Learner:
         # On divergence only learned values are reverted. They are small; the pool and the store are updated in place.
         before = (state.solver, state.normalizers, self.source.learned(state.source))
         solver, normalizers, fitted = jax.tree.map(lambda new, old: jnp.where(sound, new, old), learned, before)
-        gap = verdict.deployed - verdict.limit
+        gap = kept_lib.gap(verdict.deployed, verdict.limit, verdict.tolerance)
         accepted = self.accepted(config, truth.episode_cost, transitions.terminated)
         row = {
             **episodes.summary(truth, accepted, plays_mean),
@@ -220,7 +220,7 @@ class Learner:
             "constraint/measure": verdict.measure,
             "constraint/limit": verdict.limit,
             "constraint/gap": verdict.measure - verdict.limit,
-            "constraint/gap_deployed": gap,
+            "constraint/deployed": verdict.deployed,
             **batch_row,
             **solver_row,
             **source_row,

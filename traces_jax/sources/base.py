@@ -87,7 +87,7 @@ class Verdict:
     Attributes:
       cost: [T, B] of every step.
       measure: [] the constrained quantity, which the solver acts on; NaN before the first episode has ended.
-      deployed: [] the same of the policy to deploy; the newest policy with which it is within the limit is kept.
+      deployed: [] the same of the policy to deploy, see `core/kept.py`.
       limit: [] upper bound of the measure.
       tolerance: [] a violation of this size counts as full; also the unit in which cost advantages matter.
       fresh: [] whether episodes ended in this rollout, so that the measure has changed.
@@ -119,7 +119,7 @@ def judge(
     return Verdict(
         cost=cost,
         measure=episodes.constrained(noisy, mean, config, collected.iteration),
-        deployed=episodes.worse(noisy, mean, policy=config.constraint.policy),
+        deployed=noisy if config.constraint.policy == "noisy" else mean,
         limit=limit,
         tolerance=tolerance,
         fresh=jnp.any(collected.truth.ended),
