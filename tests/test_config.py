@@ -548,14 +548,16 @@ def test_what_shapes_every_run_is_never_without_effect(source):
     assert ("constraint.correction" in idle) == (source != "traces") == ("constraint.shape" in idle)
     assert ("ct.hidden" in idle) == (source != "ct") and ("rlsf.alpha" in idle) == (source != "rlsf")
     assert ("estimator.init" in idle) == (source == "oracle") == ("refit.lr" in idle) == ("query.budget" in idle)
-    assert ("labels.interval" in idle) == (source in ("oracle", "rlsf"))
+    assert ("labels.interval" in idle) == (source == "oracle")
 
 
 def test_a_limit_of_segments_is_for_segments():
-    whole, cut = (make_config(method={"source": "rlsf"}, rlsf={"segment": length}) for length in (0, 10))
-    reason = "rlsf.segment=0 labels whole trajectories"
-    assert config_lib.without_effect(whole)["rlsf.segment_limit"] == reason
-    assert "rlsf.segment_limit" not in config_lib.without_effect(cut)
+    def reason(**changes):
+        return config_lib.without_effect(make_config(method={"source": "rlsf"}, **changes)).get("rlsf.segment_limit")
+
+    assert reason() is None
+    assert reason(labels={"terminal_only": True}) == "labels.terminal_only=true labels whole trajectories"
+    assert reason(rlsf={"labels": "prefixes"}) == "rlsf.labels=prefixes has no segments"
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,6 @@ _OF_SOURCES: dict[tuple[str, ...], tuple[str, ...]] = {
         *(path for path in all_fields() if path.startswith("estimator.") and path != "estimator.init"),
         *("query.rule", "query.random_share", "query.min_cv", "constraint.form", "constraint.d", "constraint.shape"),
     ): ("traces",),
-    ("labels.interval", "labels.terminal_only"): ("traces", "ct"),
 }
 
 # (condition, reason, paths without effect). A path that ends with a dot is a whole group.
@@ -68,7 +67,12 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         "it corrects a probability, and method.source=ct and rlsf constrain summed costs",
         ("constraint.correction",),
     ),
-    (lambda config: config.rlsf.segment == 0, "rlsf.segment=0 labels whole trajectories", ("rlsf.segment_limit",)),
+    (
+        lambda config: config.labels.terminal_only,
+        "labels.terminal_only=true labels whole trajectories",
+        ("labels.interval", "rlsf.labels", "rlsf.segment_limit"),
+    ),
+    (lambda config: config.rlsf.labels == "prefixes", "rlsf.labels=prefixes has no segments", ("rlsf.segment_limit",)),
     (
         lambda config: config.constraint.policy == "noisy",
         "constraint.policy=noisy measures the exploring policy",
@@ -88,11 +92,6 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         lambda config: config.lagrange.rule == "controlled" and config.method.solver in _WEIGHING,
         "lagrange.rule=controlled has gains instead",
         ("lagrange.lr",),
-    ),
-    (
-        lambda config: config.labels.terminal_only,
-        "labels.terminal_only=true labels whole trajectories",
-        ("labels.interval",),
     ),
     (
         lambda config: config.query.rule == "random",

@@ -99,7 +99,7 @@ _PAPER: dict[str, Any] = {
 }
 # Differences: (source, or empty for all, a word in the task's name, changes). Later ones win. C-T is as in the authors'
 # code: refitted every 20 iterations, to a tenth of the trajectories or to half of them. RLSF is as in the script of its
-# authors: all novel trajectories of an iteration, and 500 gradient steps.
+# authors: all novel trajectories of an iteration, and 500 gradient steps; its labels are those of the TraCeS paper.
 _DIFFERENCES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("", "Run-", {"ppo": {"passes": 20}, "labels": {"interval": 5}, "lagrange": {"initial": 1.0}}),
     ("", "Circle", {"query": {"fraction": 0.05}}),
@@ -112,6 +112,7 @@ _DIFFERENCES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("ct", "CarRun", {"query": {"fraction": 0.5, "batch": 100}}),
     ("rlsf", "", {"query": {"fraction": 1.0, "batch": 1}, "refit": {"passes": 1, "steps": 500, "weight_decay": 0.0}}),
     ("rlsf", "", {"refit": {"max_grad_norm": 1.0, "target_accuracy": 1.0}}),
+    ("rlsf", "", {"rlsf": {"labels": "prefixes", "alpha": 0.1}}),
 )
 
 

@@ -211,16 +211,18 @@ class RLSFConfig:
     reads_action: bool = switch(False)
     # Normalize observations with the policy's statistics. The original reads them as they are.
     normalize_inputs: bool = switch(False)
-    # Steps of a labelled segment, a divisor of the episode's; 0 for the whole trajectory.
-    segment: int = whole(0, low=0)
-    # A segment shorter than the trajectory is bad above this summed true cost.
+    # "segments": the labeler judges every labels.interval steps by themselves, as in the paper of RLSF. "prefixes": the
+    # episode until then, like the labels of other sources, as in the paper of TraCeS.
+    labels: str = choice("segments", "segments", "prefixes")
+    # A segment is bad above this summed true cost.
     segment_limit: float = nonnegative(0.0)
     # A step costs 1 if its state is bad with more than this probability, otherwise 0.
     bad_above: float = traced(0.5, "a number above 0 and below 1", lambda value: 0 < value < 1)
     # Bits of the hash of a state. A trajectory is novel if the hash of one of its states is new.
     bits: int = whole(15, most=24)
-    # The mean summed cost of an episode is constrained to this.
-    alpha: float = nonnegative(0.1)
+    # The number of bad steps that an episode may have. RLSF knows it; with labels of segments that is the true limit.
+    # Where no bad step is allowed, as after a violated prefix, it is 0.1.
+    alpha: float = nonnegative(25.0)
 
 
 @settings

@@ -132,12 +132,14 @@ class Labelled(Source):
       uncertainty_name: of its uncertainty in the metrics; empty if it has none.
       fitted_with: paths of the settings in which a saved cost model must agree with a run.
       noted: paths of those in which it may differ, but not without a note.
+      rehearses: whether a query that found nothing worth a label is followed by a fit to what is stored.
     """
 
     learns = True
     uncertainty_name = ""
     fitted_with: tuple[str, ...] = ()
     noted: tuple[str, ...] = ()
+    rehearses = False
 
     @property
     def features(self) -> int:
@@ -384,6 +386,7 @@ class Labelled(Source):
             substream(key, Stream.REFIT),
             refit=config.refit,
             model=self.model(config, collected.statistics),
+            rehearses=self.rehearses,
         )
         # Adds zero, but makes the write depend on the refit, which reads the store. Otherwise XLA would write to a copy
         # of the store, tens of megabytes.
