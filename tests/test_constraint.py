@@ -15,7 +15,7 @@ from traces_jax.core import learner as learner_lib
 from traces_jax.estimator import credit
 from traces_jax.host.run import evaluation
 from traces_jax.solvers import multipliers
-from traces_jax.sources import labelled
+from traces_jax.sources import correction
 
 SMALL = {
     "task": "ProbeBudget", "physics": "native", "steps": 160, "environment": {"count": 4, "steps": 10},
@@ -106,7 +106,7 @@ def test_the_noise_is_bounded_more_and_more():
     at = [float(agent.most_noise(0.0, 0.1, jnp.float32(progress))) for progress in (0.0, 0.5, 1.0)]
     np.testing.assert_allclose(np.exp(at), [1.0, 0.1**0.5, 0.1], rtol=1e-6)
     assert agent.most_noise(0.0, 1.0, jnp.float32(0.5)) == np.inf
-    _, state, _ = train(make_config(**SMALL, policy={"hidden": (4,), "initial_log_std": 0.0, "final_noise": 0.01}))
+    _, state, _ = train(make_config(**{**SMALL, "policy": {"hidden": (4,), "final_noise": 0.01}}))
     # The last update is the fourth of four, three quarters through.
     np.testing.assert_allclose(state.agent.actor.params["params"]["log_std"], 0.75 * np.log(0.01), rtol=1e-5)
 
@@ -119,8 +119,8 @@ def test_the_smallest_advantage_by_hand():
 
 
 def test_residuals_of_each_policy_fade_by_hand():
-    none = labelled.Residuals(total=jnp.zeros(2), weight=jnp.zeros(2))
-    found = labelled.add_residuals(
+    none = correction.no_residuals()
+    found = correction.add_residuals(
         none,
         values=jnp.asarray([1.0, -0.5, 9.0, 0.25]),
         known=jnp.asarray([True, True, False, True]),
@@ -130,7 +130,7 @@ def test_residuals_of_each_policy_fade_by_hand():
     np.testing.assert_allclose(found.total, [0.75 * 1.0 + 0.25, -0.5])
     np.testing.assert_allclose(found.weight, [0.75 + 1.0, 1.0])
     for _ in range(200):
-        found = labelled.add_residuals(found, jnp.ones(1), jnp.ones(1, bool), jnp.zeros(1, bool), memory=4)
+        found = correction.add_residuals(found, jnp.ones(1), jnp.ones(1, bool), jnp.zeros(1, bool), memory=4)
     np.testing.assert_allclose([found.total[0], found.weight[0]], [4.0, 4.0], rtol=1e-5)
 
 

@@ -7,15 +7,12 @@ for trajectories that are selected.
 
 import abc
 import dataclasses
-import fractions
-import math
 from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from traces_jax.config import Config, ConfigError
 from traces_jax.core import episodes, normalize, optimize
@@ -23,46 +20,13 @@ from traces_jax.core.keys import Stream, substream
 from traces_jax.estimator import refit
 from traces_jax.feedback import labels, query, trajectories
 from traces_jax.feedback.trajectories import Candidates, Cuts, Origin, Ring, Trajectories
-from traces_jax.sources import metrics
+from traces_jax.sources import correction, metrics, schedule
 from traces_jax.sources.base import FLOAT, Answers, Collected, Credits, Part, Query, Source
 
 # Settings that the pool grows with.
 ASKED = ("query.batch", "query.fraction", "environment.count", "environment.steps")
 # Settings that decide what labels of prefixes mean.
 PREFIX_LABELS = ("constraint.cost_limit", "labels.interval", "labels.terminal_only", "labels.early_end")
-
-# With this many labels of random picks, half of their mean residual is believed.
-_FEW = 16.0
-
-
-@flax.struct.dataclass
-class Residuals:
-    """Labels minus estimated probabilities of random picks, averaged with weights that fade with every further pick.
-
-    Attributes:
-      total: [2] weighted sum, of episodes of the policy that explores and of its mean action.
-      weight: [2] sum of the weights.
-    """
-
-    total: jax.Array
-    weight: jax.Array
-
-
-def add_residuals(
-    residuals: Residuals, values: jax.Array, known: jax.Array, plays_mean: jax.Array, *, memory: float
-) -> Residuals:
-    """Adds picks in their order. values, known, plays_mean: [K]; memory: picks of a policy that count at most."""
-
-    def add(before: Residuals, pick: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Residuals, None]:
-        value, counts, mean = pick
-        of = counts & (jnp.arange(2) == mean)
-        fade = 1.0 - 1.0 / memory
-        return Residuals(
-            total=jnp.where(of, fade * before.total + value, before.total),
-            weight=jnp.where(of, fade * before.weight + 1.0, before.weight),
-        ), None
-
-    return lax.scan(add, residuals, (values, known, plays_mean.astype(jnp.int32)))[0]
 
 
 @flax.struct.dataclass
@@ -87,7 +51,7 @@ class LabelledState:
     pool: Ring[Candidates]
     store: Ring[Trajectories]
     judged: episodes.PolicyWindows
-    residuals: Residuals
+    residuals: correction.Residuals
     seen: jax.Array
     due: jax.Array
     labelled: jax.Array
@@ -108,21 +72,6 @@ class Score:
     uncertainty: jax.Array
     worth: jax.Array
     expected: jax.Array
-
-
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """When labels are queried; the same for all lanes.
-
-    Attributes:
-      places: maximum number of episodes taken from an iteration.
-      period: iterations between queries.
-      picks: maximum number of trajectories in a query.
-    """
-
-    places: int
-    period: int
-    picks: int
 
 
 class Labelled(Source):
@@ -230,16 +179,9 @@ class Labelled(Source):
 
     # --- Settings.
 
-    def schedule(self, config: Config) -> Schedule:
-        """The schedule that follows from query.fraction and query.batch."""
-        count = config.environment.count * (config.environment.steps // self.task.horizon)
-        # The decimal value as written: 0.29 of 100 must be 29, but the float nearest to 0.29 is smaller.
-        share = fractions.Fraction(str(config.query.fraction))
-        period = math.ceil(config.query.batch / (share * count))
-        # If episodes can end early, an iteration may have more of them. Those beyond twice the usual number are dropped
-        # and counted.
-        places = 2 * count if self.task.ends_early else count
-        return Schedule(places=places, period=period, picks=math.ceil(share * places * period))
+    def schedule(self, config: Config) -> schedule.Schedule:
+        """When labels are queried."""
+        return schedule.plan(config, self.task)
 
     def ends(self, config: Config) -> np.ndarray:
         """Lengths of the labelled prefixes, [P]; the last is that of the whole trajectory."""
@@ -264,17 +206,12 @@ class Labelled(Source):
             )
 
     def parts(self, config):
-        schedule, prefixes = self.schedule(config), len(self.ends(config))
+        plan, prefixes = self.schedule(config), len(self.ends(config))
         row = self.task.horizon * self.features * FLOAT + prefixes * (FLOAT + 1) + FLOAT
-        of_origin = 3 * FLOAT
+        waiting = plan.places * plan.period * (row + 3 * FLOAT)
         return [
-            Part(
-                "trajectories that wait for a query",
-                schedule.places * schedule.period * (row + of_origin),
-                ASKED,
-                kept=True,
-            ),
-            Part("picked trajectories", schedule.picks * row, ("query.batch", "environment.count")),
+            Part("trajectories that wait for a query", waiting, ASKED, kept=True),
+            Part("picked trajectories", plan.picks * row, ("query.batch", "environment.count")),
             Part("the store", config.refit.store * row, ("refit.store",), kept=True),
             Part(
                 "their last episodes",
@@ -287,7 +224,7 @@ class Labelled(Source):
     # --- State.
 
     def init(self, config, key, prior, watched):
-        schedule, sizes = self.schedule(config), (self.task.horizon, self.features, len(self.ends(config)))
+        plan, sizes = self.schedule(config), (self.task.horizon, self.features, len(self.ends(config)))
         store = trajectories.empty(config.refit.store, *sizes)
         # A stream of its own: `fresh` consumes the key itself.
         notes = self.no_notes(config, substream(key, Stream.QUERY))
@@ -296,10 +233,10 @@ class Labelled(Source):
             notes = self.note(config, notes, prior.rows)
         return LabelledState(
             fitted=self.fresh(config, key) if prior is None else prior.fitted,
-            pool=trajectories.empty_pool(schedule.places * schedule.period, *sizes, watched),
+            pool=trajectories.empty_pool(plan.places * plan.period, *sizes, watched),
             store=store,
             judged=episodes.init_windows(config.lagrange.window, config.mean_window, ("costs", "violations")),
-            residuals=Residuals(total=jnp.zeros(2), weight=jnp.zeros(2)),
+            residuals=correction.no_residuals(),
             seen=jnp.zeros((), jnp.int32),
             due=jnp.zeros((), jnp.int32),
             # Labels from before the run are not counted, neither here nor against its budget.
@@ -346,25 +283,29 @@ class Labelled(Source):
         return True if period == 1 else (iteration + 1) % period == 0
 
     def ask(self, config, state, collected, key):
-        schedule, pool = self.schedule(config), state.pool.rows
+        plan, pool = self.schedule(config), state.pool.rows
         score = self.score(config, state, collected.statistics, pool.rows)
         uncertainty, eligible = score.uncertainty, pool.valid & score.worth
-        due = jnp.minimum(query.due(config.query.fraction, state.seen), state.due + schedule.picks)
+        due = jnp.minimum(query.due(config.query.fraction, state.seen), state.due + plan.picks)
         budget = config.query.budget if config.query.budget else np.iinfo(np.int32).max
         allowed = jnp.minimum(due - state.due, budget - state.labelled)
         certain = allowed - self._random_picks(config, state.due, due)
         rank = query.mixed(
             jnp.where(eligible, uncertainty, -jnp.inf),
-            self._chance(config, pool.origin, substream(key, Stream.QUERY)),
+            correction.chance(
+                substream(key, Stream.QUERY),
+                pool.origin.environment < config.mean_environments,
+                share=config.mean_environments / config.environment.count,
+            ),
             certain,
         )
-        picked, chosen = query.pick(pool, rank, schedule.picks, allowed)
+        picked, chosen = query.pick(pool, rank, plan.picks, allowed)
         return Query(
             rows=picked.rows,
             origin=picked.origin,
             watched=picked.watched,
             expected=score.expected[chosen],
-            random=(jnp.arange(schedule.picks) >= certain) & picked.valid,
+            random=(jnp.arange(plan.picks) >= certain) & picked.valid,
             due=due,
             row={
                 "query/accepted_pool": metrics.accepted(pool.rows),
@@ -403,7 +344,7 @@ class Labelled(Source):
         return dataclasses.replace(
             state,
             fitted=fitted,
-            residuals=add_residuals(
+            residuals=correction.add_residuals(
                 state.residuals,
                 residuals,
                 known,
@@ -425,19 +366,7 @@ class Labelled(Source):
         """
         if not self.correction(config):
             return jnp.zeros(2)
-        return state.residuals.total / (state.residuals.weight + _FEW)
-
-    def _chance(self, config: Config, origin: Origin, key: jax.Array) -> jax.Array:
-        """Scores [N] in [0, 1) of a draw at random, half of it from episodes of the mean action, if there are any.
-
-        The power of a uniform number is a weighted draw without replacement (Efraimidis and Spirakis, 2006).
-        """
-        uniform = jax.random.uniform(key, origin.environment.shape)
-        mean = config.mean_environments
-        if not mean:
-            return uniform
-        weight = jnp.where(origin.environment < mean, (config.environment.count - mean) / mean, 1.0)
-        return uniform ** (1.0 / weight)
+        return correction.bias(state.residuals)
 
     def violations(self, config: Config, judged: episodes.PolicyWindows) -> jax.Array:
         """The estimated share [] of violating episodes, of the policy that must satisfy the constraint."""
