@@ -399,6 +399,7 @@ def test_the_paper_knows_other_sources():
     tree = {**config_lib.make(preset="paper", method={"source": "rlsf"}).to_dict()}
     config = config_lib.from_dict(presets.apply(tree, explicit=[]))
     assert (config.query.fraction, config.refit.passes * config.refit.steps, config.refit.lr) == (1.0, 500, 1e-3)
+    assert (config.rlsf.labels, config.rlsf.alpha) == ("prefixes", 0.1)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)

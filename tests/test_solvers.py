@@ -258,6 +258,27 @@ def test_costs_are_compared_with_their_limit_as_they_are():
     )
 
 
+@pytest.mark.parametrize("source", [*config_lib.SOURCES, "examples.noisy_or:NoisyOr"])
+def test_every_pair_goes_together_or_says_why_not(source):
+    """All of the table in docs/solvers.md, with costs that are scaled and with costs as they are."""
+    found = {}
+    for costs in ("recent", "never"):
+        for solver in config_lib.SOLVERS:
+            try:
+                refusal(source, solver, normalize={"costs": costs})
+            except config_lib.ConfigError as error:
+                found[solver, costs] = str(error)
+    if source == "traces":
+        budget = ("cpo", "p3o", "trpo_saute", "ppo_saute")
+        assert found.keys() == {(solver, costs) for solver in budget for costs in ("recent", "never")}
+        assert all(
+            "constraint.form=jensen, or method.solver=ppo_lag, would be right." in said for said in found.values()
+        )
+    else:
+        assert found.keys() == (set() if source == "oracle" else {("cpo", "recent"), ("p3o", "recent")})
+        assert all(said.endswith("which is not normalized; never would be right.") for said in found.values())
+
+
 @pytest.mark.parametrize("solver", config_lib.SOLVERS)
 def test_every_solver_has_a_class_and_its_settings(solver):
     """Its own group has an effect, those of others have none."""

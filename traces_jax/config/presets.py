@@ -122,7 +122,7 @@ def paper(task: str, source: str) -> dict[str, Any]:
     for name, word, changes in _DIFFERENCES:
         if name in ("", source) and word in task:
             for group, fields in changes.items():
-                tree[group].update(fields)
+                tree.setdefault(group, {}).update(fields)
     return tree
 
 
