@@ -259,7 +259,7 @@ def test_the_traced_fields():
         "constraint.cost_limit", "constraint.d", "cup.max_grad_norm", "cup.maximum", "cup.target_kl",
         "estimator.action_clip",
         "estimator.clamp", "focops.maximum", "focops.temperature", "focops.trust", "labels.noise",
-        "lagrange.initial", "lagrange.integral", "lagrange.lr", "lagrange.maximum",
+        "lagrange.first_maximum", "lagrange.initial", "lagrange.integral", "lagrange.lr", "lagrange.maximum",
         "lagrange.minimum", "lagrange.proportional", "p3o.kappa",
         "pid.derivative", "pid.derivative_smoothing", "pid.integral",
         "pid.proportional", "pid.proportional_smoothing", "policy.final_noise", "ppo.actor_lr",

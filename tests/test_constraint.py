@@ -46,6 +46,12 @@ def test_the_controller_by_hand():
     np.testing.assert_allclose([high.multiplier, low.multiplier], [20.0, 0.05], rtol=1e-6)
 
 
+def test_the_bound_of_the_multiplier_rises_by_hand():
+    """From 2 to 20: twice the root of ten after half of the run."""
+    at = [multipliers.rising(2.0, 20.0, jnp.float32(progress)) for progress in (0.0, 0.5, 1.0)]
+    np.testing.assert_allclose(at, [2.0, 2.0 * np.sqrt(10.0), 20.0], rtol=1e-6)
+
+
 # --- The cost ------------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,10 @@ _WITH_COST_CRITIC = (*_LAGRANGIAN, "cppo_pid", "p3o", "cpo")
 _READ_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("lagrange.initial",): (*_LAGRANGIAN, "cppo_pid"),
     ("lagrange.lr", "lagrange.proportional"): _LAGRANGIAN,
-    ("lagrange.minimum", "lagrange.maximum", "lagrange.rule", "lagrange.integral", "normalize.mixed"): _WEIGHING,
+    (
+        *("lagrange.minimum", "lagrange.maximum", "lagrange.first_maximum", "lagrange.rule", "lagrange.integral"),
+        "normalize.mixed",
+    ): _WEIGHING,
     ("pid.",): ("cppo_pid",),
     ("cup.",): ("cup",),
     ("focops.",): ("focops",),
@@ -86,7 +89,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
     (
         lambda config: config.lagrange.rule == "adam",
         "lagrange.rule=adam has a learning rate instead",
-        ("lagrange.integral", "lagrange.minimum"),
+        ("lagrange.integral", "lagrange.minimum", "lagrange.first_maximum"),
     ),
     (
         lambda config: config.lagrange.rule == "controlled" and config.method.solver in _WEIGHING,

@@ -135,11 +135,14 @@ class LagrangeConfig:
     minimum: float = positive(0.3)
     # Upper bound of the multiplier. Without it, a constraint that cannot be met would raise the multiplier until the
     # reward no longer matters.
-    maximum: float = positive(10.0)
+    maximum: float = positive(20.0)
+    # The same at the start of a run, under the rule "controlled"; between, the bound rises geometrically. A policy that
+    # cannot do much yet learns little if nearly all weight is on the cost.
+    first_maximum: float = positive(2.0)
     # Change of the logarithm in an iteration, at a full violation (see `Verdict.tolerance`).
     integral: float = nonnegative(0.1)
     # A full violation multiplies the multiplier in force by exp(proportional) at once.
-    proportional: float = nonnegative(1.0)
+    proportional: float = nonnegative(0.5)
     # Learning rate of the rule "adam".
     lr: float = positive(0.035)
     # Number of finished episodes over which the constraint is averaged.

@@ -80,6 +80,11 @@ def integrate(
     return dataclasses.replace(state, multiplier=jnp.where(fresh, moved, state.multiplier))
 
 
+def rising(first: jax.Array | float, last: jax.Array | float, progress: jax.Array) -> jax.Array:
+    """A bound [] that goes geometrically from `first` to `last`. progress: [] fraction of the run completed."""
+    return jnp.asarray(first) ** (1.0 - progress) * jnp.asarray(last) ** progress
+
+
 def controlled(multiplier: jax.Array, violation: jax.Array, *, gain: jax.Array | float) -> jax.Array:
     """The multiplier applied now: with the proportional part of the controller, which damps it (see `in_force`)."""
     return multiplier * jnp.exp(gain * violation)

@@ -370,7 +370,8 @@ class Labelled(Source):
 
     def violations(self, config: Config, judged: episodes.PolicyWindows) -> jax.Array:
         """The estimated share [] of violating episodes, of the policy that must satisfy the constraint."""
-        return episodes.worse(*episodes.both(judged, "violations"), policy=config.constraint.policy)
+        noisy, mean = episodes.both(judged, "violations")
+        return episodes.worse(noisy, mean, policy=config.constraint.policy)
 
     def credits(self, config, state, statistics, observation, action):
         said = self.scores(config, state.fitted.params, self.inputs(config, statistics, observation, action))
