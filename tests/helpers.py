@@ -52,7 +52,11 @@ _CANDIDATES = {
         "plain",
         "cup",
         "as_released",
+<<<<<<< HEAD
         "warp",
+=======
+        "prefixes",
+>>>>>>> main
     ],
     tuple[int, ...]: [(7,)],
     tuple[float, ...]: [(0.7, 1)],
