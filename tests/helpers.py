@@ -52,11 +52,8 @@ _CANDIDATES = {
         "plain",
         "cup",
         "as_released",
-<<<<<<< HEAD
         "warp",
-=======
         "prefixes",
->>>>>>> main
     ],
     tuple[int, ...]: [(7,)],
     tuple[float, ...]: [(0.7, 1)],
