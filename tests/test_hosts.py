@@ -8,7 +8,7 @@ import jax
 import pytest
 from helpers import assert_same_run, command, rows_written, wait_for
 
-from benchmarks import hosts as benchmark
+from benchmarks import together
 from traces_jax.core import parallel
 from traces_jax.host import cli, errors, hosts, runtime
 from traces_jax.host.run import build
@@ -23,7 +23,7 @@ def start(folder, environment) -> list[subprocess.Popen]:
     """The same command in two processes, each on its own core."""
     outputs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     cores = sorted(os.sched_getaffinity(0))[:2]
-    return benchmark.start(command(folder, *RUN, *MORE), cores, environment | QUICK, **outputs)
+    return together.start(command(folder, *RUN, *MORE), cores, environment | QUICK, **outputs)
 
 
 def end(processes) -> list[tuple[int, str, str]]:
