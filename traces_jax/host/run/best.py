@@ -94,8 +94,8 @@ def _from_host(parts: list[Parts], like: LearnerState) -> LearnerState:
     return jax.tree.unflatten(structure, [leaf(held, own) for held, own in zip(parts, leaves, strict=True)])
 
 
-def _place(index: tuple[slice, ...]) -> Place:
-    return tuple((part.start, part.stop) for part in index)
+def _place(index: tuple[slice, ...] | None) -> Place:
+    return tuple((part.start, part.stop) for part in index or ())
 
 
 def _plain(leaf: jax.Array) -> jax.Array:
