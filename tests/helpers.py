@@ -53,6 +53,7 @@ _CANDIDATES = {
         "cup",
         "as_released",
         "prefixes",
+        "warp",
     ],
     tuple[int, ...]: [(7,)],
     tuple[float, ...]: [(0.7, 1)],

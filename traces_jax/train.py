@@ -9,18 +9,25 @@ import pathlib
 from absl import flags
 from ml_collections import config_flags
 
-from traces_jax.host import cli, experiment, runtime
+from traces_jax.host import cli, experiment, hosts, runtime
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment file, for instance experiments/ant.py.")
+_DISTRIBUTED = flags.DEFINE_bool(
+    "distributed",
+    None,
+    "Run together with the same command in other processes, usually one on each host: see docs/accelerators.md. "
+    "Default: if SLURM, a TPU pod or JAX_NUM_PROCESSES says that there are others.",
+)
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Folder of the run. Default: runs/<name of the experiment file>.")
 
 
 def main() -> int:
     """The command line."""
     config = experiment.read(_CONFIG)
-    experiment.note_idle(_CONFIG, config, print)
     folder = pathlib.Path(_RUN_DIR.value or f"runs/{experiment.path(_CONFIG).stem}")
     runtime.setup()
+    hosts.join(_DISTRIBUTED.value)
+    experiment.note_idle(_CONFIG, config, print)
 
     from traces_jax.host.run import loop  # after set-up: nothing may touch JAX's devices before it
 

@@ -120,6 +120,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         )
         for paths, readers in _READ_BY.items()
     ),
+    (lambda config: config.physics == "native", "physics=native is not MJX", ("mjx.",)),
     (lambda config: True, "it is for traces_jax.pretrain", ("pretrain.",)),
     (lambda config: True, "it is for traces_jax.collect", ("collect.",)),
 )
@@ -127,7 +128,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
 # What the commands before a training read. A path that ends with a dot is a whole group.
 _READ = {
     "collect": (
-        *("preset", "task", "physics", "environment.", "policy.", "critic.", "normalize.", "ppo.", "lagrange."),
+        *("preset", "task", "physics", "mjx.", "environment.", "policy.", "critic.", "normalize.", "ppo.", "lagrange."),
         *("collect.", "constraint.cost_limit"),
     ),
     "pretrain": (

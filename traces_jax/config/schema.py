@@ -230,6 +230,14 @@ class RunConfig:
 
 
 @settings
+class MjxConfig:
+    """How MJX computes; see docs/accelerators.md."""
+
+    # "jax": on any device. "warp": kernels of MuJoCo Warp, for NVIDIA GPUs; needs the package warp-lang.
+    impl: str = choice("jax", "jax", "warp")
+
+
+@settings
 class Config:
     """Everything that defines a run."""
 
@@ -238,6 +246,7 @@ class Config:
     # A task of this package, or "module:Class" for your own.
     task: str = static("SafetyAntVelocity-v1", "the name of a task", lambda value: True)
     physics: str = choice("auto", "auto", "native", "mjx")
+    mjx: MjxConfig = MjxConfig()
     # Environment steps of each seed.
     steps: int = whole(10_000_000, most=MOST_STEPS)
     # The first seed.

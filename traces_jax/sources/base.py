@@ -178,12 +178,14 @@ class Part:
       size: bytes for one lane on one device.
       fields: paths of the settings that it grows with.
       kept: whether it is kept between iterations, so that a checkpoint copies it.
+      phase: when it is needed. Parts of different phases take turns in the same memory. Empty: always.
     """
 
     what: str
     size: int
     fields: tuple[str, ...]
     kept: bool = False
+    phase: str = ""
 
 
 class Source(abc.ABC):

@@ -129,9 +129,9 @@ class Stepwise(Labelled):
             Part("the cost model", FLOAT * KEPT * weights, field, kept=True),
             Part("the cost model to deploy", FLOAT * KEPT * weights * config.constraint.keep, field, kept=True),
             Part("updates of the cost model", FLOAT * UPDATED * weights, field),
-            Part("the trajectories of a query", pool * of_row * applied, (*ASKED, *field)),
-            Part("a refit", batch * of_row * fitted, ("refit.stored_batch", "refit.new_batch", *field)),
-            Part("costs of a rollout", steps * applied, (*ASKED[2:], *field)),
+            Part("the trajectories of a query", pool * of_row * applied, (*ASKED, *field), phase="query"),
+            Part("a refit", batch * of_row * fitted, ("refit.stored_batch", "refit.new_batch", *field), phase="refit"),
+            Part("costs of a rollout", steps * applied, (*ASKED[2:], *field), phase="credits"),
         ]
 
     # --- Costs.

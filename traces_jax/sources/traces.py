@@ -116,17 +116,20 @@ class Traces(Labelled):
         scored_step = _SCORED_FEATURE * self.features + _SCORED_UNIT * units
         fitted_step = _FITTED_FEATURE * self.features + _FITTED_UNIT * units * settings.depth
         judged_step = _JUDGED_FEATURE * self.features + _JUDGED_UNIT * units
-        decoded = max(batch, pool, config.environment.count) * of_row // _DECODED * max(settings.decoder)
+        decoded = of_row // _DECODED * max(settings.decoder)
         memory = FLOAT * config.environment.count * settings.depth * units
         return [
             *super().parts(config),
             Part("the estimator", FLOAT * KEPT * weights, shape, kept=True),
             Part("the estimator to deploy", FLOAT * KEPT * weights * config.constraint.keep, shape, kept=True),
             Part("updates of the estimator", FLOAT * UPDATED * weights, shape),
-            Part("the decoder", decoded, ("estimator.decoder", *ASKED)),
-            Part("the trajectories of a query", pool * of_row * scored_step, (*ASKED, *gru)),
-            Part("a refit", batch * of_row * fitted_step, refitted),
-            Part("credits of a rollout", steps * judged_step, (*ASKED[2:], *gru)),
+            *(
+                Part("the decoder", rows * decoded, ("estimator.decoder", *ASKED), phase=phase)
+                for phase, rows in (("query", pool), ("refit", batch), ("credits", config.environment.count))
+            ),
+            Part("the trajectories of a query", pool * of_row * scored_step, (*ASKED, *gru), phase="query"),
+            Part("a refit", batch * of_row * fitted_step, refitted, phase="refit"),
+            Part("credits of a rollout", steps * judged_step, (*ASKED[2:], *gru), phase="credits"),
             Part("hidden states of episodes", memory, ("environment.count", *gru), kept=True),
         ]
 
