@@ -41,6 +41,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
             *(
                 "estimator.",
                 "query.",
+                "pool.",
                 "refit.",
                 "method.order",
                 "constraint.form",
@@ -50,6 +51,11 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
             ),
             *("labels.interval", "labels.terminal_only", "labels.noise"),
         ),
+    ),
+    (
+        lambda config: not config.spans,
+        "environment.reset_each_iteration=true keeps every episode in one rollout",
+        ("pool.",),
     ),
     (
         lambda config: config.constraint.policy == "noisy",

@@ -9,6 +9,7 @@ import abc
 import dataclasses
 import fractions
 import math
+from typing import Any
 
 import flax.struct
 import jax
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from traces_jax.config import Config, ConfigError
-from traces_jax.core import episodes, normalize, optimize
+from traces_jax.core import episodes, normalize, optimize, spanning
 from traces_jax.core.keys import Stream, substream
 from traces_jax.estimator import credit
 from traces_jax.feedback import labels, query, trajectories
@@ -45,6 +46,7 @@ class LabelledState:
         or the budget is spent.
       labelled: [] trajectories labelled so far.
       queries: [] single (prefix) labels so far.
+      open: the episodes that go on in the next rollout; None if there are none.
     """
 
     fitted: optimize.Trained
@@ -56,6 +58,7 @@ class LabelledState:
     due: jax.Array
     labelled: jax.Array
     queries: jax.Array
+    open: spanning.Open | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +68,13 @@ class Schedule:
     Attributes:
       places: maximum number of episodes taken from an iteration.
       period: iterations between queries.
+      pool: maximum number of episodes between queries.
       picks: maximum number of trajectories in a query.
     """
 
     places: int
     period: int
+    pool: int
     picks: int
 
 
@@ -115,18 +120,36 @@ class Labelled(Source):
         Returns the fitted model, the log-probabilities of the new rows' prefixes [K, P], and the number of passes [].
         """
 
+    # --- May be overridden.
+
+    def summed(self) -> tuple[str, ...]:
+        """Names of what is summed over an episode that spans iterations."""
+        return ()
+
     # --- Settings.
 
     def schedule(self, config: Config) -> Schedule:
         """The schedule that follows from query.fraction and query.batch."""
-        count = config.environment.count * (config.environment.steps // self.task.horizon)
+        count, steps, early = config.environment.count, config.environment.steps, self.task.ends_early
         # The decimal value as written: 0.29 of 100 must be 29, but the float nearest to 0.29 is smaller.
         share = fractions.Fraction(str(config.query.fraction))
+        if config.spans:
+            period = math.ceil(config.query.batch / (share * fractions.Fraction(count * steps, self.task.horizon)))
+
+            def most(environments: int, iterations: int) -> int:
+                return spanning.most_ends(environments, iterations * steps, self.task.horizon, early=early)
+
+            tracked = len(spanning.tracked(config))
+            pool = most(tracked, period)
+            picks = min(pool, math.ceil(share * most(count, period)))
+            return Schedule(places=most(tracked, 1), period=period, pool=pool, picks=picks)
+        count *= steps // self.task.horizon
         period = math.ceil(config.query.batch / (share * count))
         # If episodes can end early, an iteration may have more of them. Those beyond twice the usual number are dropped
         # and counted.
-        places = 2 * count if self.task.ends_early else count
-        return Schedule(places=places, period=period, picks=math.ceil(share * places * period))
+        places = 2 * count if early else count
+        pool = places * period
+        return Schedule(places=places, period=period, pool=pool, picks=math.ceil(share * pool))
 
     def ends(self, config: Config) -> np.ndarray:
         """Lengths of the labelled prefixes, [P]."""
@@ -134,12 +157,17 @@ class Labelled(Source):
 
     def check(self, config: Config) -> None:
         settings = config.environment
-        if not settings.reset_each_iteration or settings.steps % self.task.horizon:
-            # A rollout must consist of full trajectories.
+        if settings.steps % self.task.horizon and not config.spans:
             raise ConfigError(
-                f"environment.steps={settings.steps}, reset_each_iteration={settings.reset_each_iteration} is not "
-                f"right: labels are for whole episodes; a multiple of {self.task.horizon} steps, and true, would be "
-                f"right."
+                f"environment.steps={settings.steps} is not right: labels are for whole episodes; a multiple of "
+                f"{self.task.horizon} steps, or environment.reset_each_iteration=false, would be right."
+            )
+        wanted = math.ceil(fractions.Fraction(str(config.query.fraction)) * settings.count)
+        if config.spans and len(spanning.tracked(config)) < wanted:
+            raise ConfigError(
+                f"pool.tracked={config.pool.tracked} is not right: only episodes of tracked environments can be "
+                f"labelled, and query.fraction={config.query.fraction} of {settings.count} environments is due; "
+                f"{wanted} or more, or a lower query.fraction, would be right."
             )
         picks = self.schedule(config).picks
         if config.refit.store < picks:
@@ -154,13 +182,13 @@ class Labelled(Source):
         schedule, prefixes = self.schedule(config), len(self.ends(config))
         row = self.task.horizon * self.features * FLOAT + prefixes * (FLOAT + 1) + FLOAT
         of_origin = 3 * FLOAT
+        opened = 0
+        if config.spans:
+            ring = spanning.ring_steps(config.environment.steps, self.task.horizon)
+            opened = FLOAT * ring * len(spanning.tracked(config)) * (self.features + 1)
         return [
-            Part(
-                "trajectories that wait for a query",
-                schedule.places * schedule.period * (row + of_origin),
-                ASKED,
-                kept=True,
-            ),
+            Part("trajectories that wait for a query", schedule.pool * (row + of_origin), ASKED, kept=True),
+            Part("open episodes", opened, ("pool.tracked",), kept=True),
             Part("picked trajectories", schedule.picks * row, ("query.batch", "environment.count")),
             Part("the store", config.refit.store * row, ("refit.store",), kept=True),
             Part(
@@ -181,7 +209,7 @@ class Labelled(Source):
             store = trajectories.push(store, prior.rows)
         return LabelledState(
             fitted=self.fresh(config, key) if prior is None else prior.fitted,
-            pool=trajectories.empty_pool(schedule.places * schedule.period, *sizes, watched),
+            pool=trajectories.empty_pool(schedule.pool, *sizes, watched),
             store=store,
             judged=episodes.init_windows(config.lagrange.window, config.mean_window, ("costs", "violations")),
             residuals=episodes.init(max(config.constraint.correction, 1), ("residuals",)),
@@ -190,7 +218,22 @@ class Labelled(Source):
             # Labels from before the run are not counted, neither here nor against its budget.
             labelled=jnp.zeros((), jnp.int32),
             queries=jnp.zeros((), jnp.int32),
+            open=self._nothing_open(config, watched) if config.spans else None,
         )
+
+    def _nothing_open(self, config: Config, watched: Any) -> spanning.Open:
+        """All episodes are about to begin."""
+        count = config.environment.count
+        return spanning.Open(
+            length=jnp.zeros((count,), jnp.int32),
+            memory=self.memory(config, count),
+            sums={name: jnp.zeros((count,)) for name in self.summed()},
+            past=spanning.init_past(config, self.task.horizon, self.features, watched),
+        )
+
+    def resume(self, config, state, memory, environments):
+        del config
+        return memory if state.open is None or state.open.memory is None else state.open.memory[environments]
 
     def learned(self, state):
         return state.fitted
@@ -207,11 +250,23 @@ class Labelled(Source):
 
         Returns the state, the episodes, and their positions in the rollout.
         """
-        ends, horizon = self.ends(config), self.task.horizon
+        ends, horizon, places = self.ends(config), self.task.horizon, self.schedule(config).places
         transitions, truth = collected.transitions, collected.truth
-        cuts = trajectories.find(truth.ended, truth.episode_length, self.schedule(config).places)
+        steps, opened = spanning.Past(inputs=inputs, cost=truth.cost, watched=truth.watched), state.open
+        iteration = jnp.full((places,), collected.iteration)
+        if opened is None:
+            cuts = trajectories.find(truth.ended, truth.episode_length, places)
+            taken, first = jax.tree.map(lambda leaf: cuts.take(leaf, horizon), steps), cuts.first
+        else:
+            past, cuts, taken = spanning.finished(
+                opened.past, config, steps, truth, collected.iteration, places, horizon
+            )
+            opened = dataclasses.replace(opened, past=past)
+            # An episode may have begun in an earlier iteration.
+            earlier, first = jnp.divmod(cuts.first, config.environment.steps)
+            iteration += earlier
         answers = labels.oracle(
-            cuts.take(truth.cost, horizon),
+            taken.cost,
             cuts.length,
             cuts.last(transitions.terminated),
             limit=config.constraint.cost_limit,
@@ -219,19 +274,44 @@ class Labelled(Source):
             early_end_violates=config.labels.early_end == "violating",
         )
         rows = Trajectories(
-            inputs=cuts.take(inputs, horizon),
+            inputs=taken.inputs,
             length=cuts.length,
             labels=answers,
             mask=trajectories.prefix_mask(cuts.length, ends),
         )
         origin = Origin(
-            iteration=jnp.full(cuts.first.shape, collected.iteration),
+            iteration=iteration,
             environment=cuts.environment.astype(jnp.int32),
-            first=cuts.first.astype(jnp.int32),
+            first=first.astype(jnp.int32),
         )
-        watched = jax.tree.map(lambda leaf: cuts.take(leaf, horizon), truth.watched)
-        pool = trajectories.push(state.pool, Candidates(rows=rows, origin=origin, watched=watched))
-        return dataclasses.replace(state, pool=pool, seen=state.seen + jnp.sum(rows.valid)), rows, cuts
+        pool = trajectories.push(state.pool, Candidates(rows=rows, origin=origin, watched=taken.watched))
+        # A share of all episodes is due, but only those of tracked environments can be labelled.
+        seen = jnp.sum(rows.valid if opened is None else truth.ended)
+        return dataclasses.replace(state, pool=pool, seen=state.seen + seen, open=opened), rows, cuts
+
+    def followed(
+        self,
+        state: LabelledState,
+        collected: Collected,
+        memory: jax.Array | None,
+        totals: dict[str, jax.Array],
+        fresh: jax.Array | None,
+    ) -> LabelledState:
+        """The state with the episodes that are open after the rollout.
+
+        memory: [B, ...] after its last step; totals: [T, B] running sums by name; fresh: memory of new episodes.
+        """
+        assert state.open is not None
+        ended = collected.transitions.ended
+        return dataclasses.replace(
+            state,
+            open=dataclasses.replace(
+                state.open,
+                length=spanning.lengths(state.open.length, ended),
+                memory=spanning.after(ended, memory, fresh),
+                sums={name: jnp.where(ended[-1], 0.0, total[-1]) for name, total in totals.items()},
+            ),
+        )
 
     def asks(self, config, iteration):
         period = self.schedule(config).period

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from traces_jax.config import Config
-from traces_jax.core import episodes, networks, normalize, optimize
+from traces_jax.core import episodes, networks, normalize, optimize, spanning
 from traces_jax.core.keys import Stream, substream
 from traces_jax.estimator import credit, network, refit
 from traces_jax.feedback.trajectories import Cuts, Trajectories
-from traces_jax.sources.base import FLOAT, KEPT, UPDATED, Part, Verdict
-from traces_jax.sources.labelled import ASKED, Labelled
+from traces_jax.sources.base import FLOAT, KEPT, UPDATED, Collected, Part, Verdict
+from traces_jax.sources.labelled import ASKED, Labelled, LabelledState
 
 # Dead units are counted on every 8th time step only, to keep this diagnostic cheaper than the credits themselves.
 _EVERY = 8
@@ -46,8 +46,30 @@ class Reading:
     estimator: network.Estimator
 
 
+@flax.struct.dataclass
+class _Judged:
+    """What an estimator says of the steps of a rollout.
+
+    Attributes:
+      steps: [T, B] by name, what is summed over an episode.
+      before: [B] its sums of the episodes that were open before the rollout; empty if there were none.
+      memory: [B, L, H] after the rollout, if episodes span iterations.
+    """
+
+    steps: dict[str, jax.Array]
+    before: dict[str, jax.Array]
+    memory: jax.Array | None
+
+    def totals(self, ended: jax.Array) -> dict[str, jax.Array]:
+        """Running sums [T, B] by name. ended: [T, B]."""
+        return {name: episodes.running_sum(values, ended, self.before.get(name)) for name, values in self.steps.items()}
+
+
 class Traces(Labelled):
     """The TraCeS source for one task."""
+
+    def summed(self):
+        return ("costs", "expected")
 
     def fresh(self, config, key):
         settings = config.estimator
@@ -78,7 +100,7 @@ class Traces(Labelled):
         gates = 3 * units * ((self.features + units + 2) + (settings.depth - 1) * (2 * units + 2))
         # Two heads read the decoder's last layer.
         weights = gates + networks.weights(read, settings.decoder, 1) + settings.decoder[-1] + 1
-        pool, batch = schedule.places * schedule.period, config.refit.new_batch + config.refit.stored_batch
+        pool, batch = schedule.pool, config.refit.new_batch + config.refit.stored_batch
         of_row, steps = FLOAT * self.task.horizon, FLOAT * config.iteration_steps
         shape = ("estimator.hidden", "estimator.depth", "estimator.decoder")
         gru = ("estimator.hidden",)
@@ -165,24 +187,29 @@ class Traces(Labelled):
         return state, Reading(inputs=prepared, mu=mu, sigma=sigma, rows=rows, cuts=cuts, estimator=state.fitted.params)
 
     def verdict(self, config, state, collected, reading, asked, key):
-        truth = collected.truth
-        noise = substream(key, Stream.CREDIT)
+        truth, ended, opened = collected.truth, collected.transitions.ended, state.open
+        noise, released = substream(key, Stream.CREDIT), config.method.order == "released"
 
-        def known() -> jax.Array:
-            return self._cost(config, reading.mu, reading.sigma, noise)
+        def known() -> _Judged:
+            steps = self._steps(config, reading.mu, reading.sigma, noise)
+            return _Judged(steps, opened.sums if opened is not None else {}, collected.memory)
 
-        def renewed() -> jax.Array:
-            began = jnp.concatenate([jnp.ones_like(truth.ended[:1]), truth.ended[:-1]])
-            summaries = network.encode(state.fitted.params, reading.inputs, began)
-            return self._cost(config, *network.decode(state.fitted.params, *summaries, reading.inputs), noise)
+        def renewed() -> _Judged:
+            carry, before = self._renewed_start(config, state, collected, noise) if opened is not None else (None, {})
+            fresh = jnp.ones_like(ended[:1]) if opened is None else (opened.length == 0)[None]
+            began = jnp.concatenate([fresh, ended[:-1]])
+            *summaries, carry = network.proceed(state.fitted.params, carry, reading.inputs, began)
+            steps = self._steps(config, *network.decode(state.fitted.params, *summaries, reading.inputs), noise)
+            return _Judged(steps, before, jnp.moveaxis(carry, 1, 0) if opened is not None else None)
 
-        if config.method.order == "released":
-            cost = known()
-        elif isinstance(asked, bool):
-            cost = renewed() if asked else known()
-        else:
-            cost = lax.cond(asked, renewed, known)
-        summed = episodes.running_sum(cost, truth.ended)
+        known_only = asked is False or (released and opened is None)
+        newest = known() if known_only else renewed() if asked is True else lax.cond(asked, renewed, known)
+        judgement = known() if released else newest
+        cost, summed = judgement.steps["costs"], judgement.totals(ended)["costs"]
+        if opened is not None:
+            # Even if these credits are of the estimator before the refit, episodes go on with the one after it.
+            fresh = self.memory(config, config.environment.count)
+            state = self.followed(state, collected, newest.memory, newest.totals(ended), fresh)
         judged = episodes.push_windows(
             state.judged, truth.ended, collected.plays_mean, costs=summed, violations=-jnp.expm1(-summed)
         )
@@ -200,7 +227,7 @@ class Traces(Labelled):
             fresh=jnp.any(truth.ended),
         )
         row = {
-            **self._row(config, collected, reading, cost),
+            **self._row(config, collected, reading, cost, opened.sums["expected"] if opened is not None else None),
             "window/probability": 1.0 - worst["violations"],
             "constraint/bias": bias,
             **self.counters(state, reading.cuts),
@@ -211,13 +238,50 @@ class Traces(Labelled):
         _, mu, sigma = network.apply(state.fitted.params, self._inputs(config, statistics, observation, action))
         return credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
 
-    def _row(self, config: Config, collected, reading: Reading, cost: jax.Array) -> dict[str, jax.Array]:
-        """Metrics of the estimator on this rollout, before the refit: they show how far it lags behind the policy."""
+    def _steps(self, config: Config, mu: jax.Array, sigma: jax.Array, noise: jax.Array) -> dict[str, jax.Array]:
+        """What is summed over an episode. mu, sigma: [T, B]; noise: key, consumed."""
+        cost = {"costs": self._cost(config, mu, sigma, noise)}
+        if not config.spans:
+            return cost
+        return {**cost, "expected": credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)}
+
+    def _renewed_start(
+        self, config: Config, state: LabelledState, collected: Collected, noise: jax.Array
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Carry [L, B, H] and sums [B] of open episodes before the rollout, after a refit.
+
+        Exact for tracked environments, whose steps are read again. Others keep what the estimators of their time made
+        of them.
+        """
+        assert state.open is not None and state.open.memory is not None
+        opened, tracked = state.open, spanning.tracked(config)
+        length = opened.length[tracked]
+        raw = spanning.before(opened.past, config.environment.steps, collected.iteration, self.task.horizon)
+        inputs = self.prepare(config, collected.statistics, raw)
+        since = jnp.arange(-inputs.shape[0], 0)[:, None]
+        *summaries, carry = network.proceed(state.fitted.params, None, inputs, since == -length)
+        mu, sigma = network.decode(state.fitted.params, *summaries, inputs)
+        steps = self._steps(config, mu, sigma, jax.random.fold_in(noise, 1))
+        # Before an open episode there are steps of the last one.
+        carry = jnp.where((length > 0)[:, None], carry, 0.0)
+        sums = {name: jnp.sum(jnp.where(since >= -length, values, 0.0), axis=0) for name, values in steps.items()}
+        return (
+            jnp.moveaxis(opened.memory, 1, 0).at[:, tracked].set(carry),
+            {name: opened.sums[name].at[tracked].set(sums[name]) for name in sums},
+        )
+
+    def _row(
+        self, config: Config, collected, reading: Reading, cost: jax.Array, before: jax.Array | None
+    ) -> dict[str, jax.Array]:
+        """Metrics of the estimator on this rollout, before the refit: they show how far it lags behind the policy.
+
+        before: [B] sums of expected costs before this rollout, if episodes span iterations.
+        """
         transitions, true_cost, rows = collected.transitions, collected.truth.cost, reading.rows
         clamp = config.estimator.clamp
         expected = credit.clamped_mean(reading.mu, reading.sigma, clamp=clamp)
         # Log-probability that the episode is acceptable.
-        log_probability = reading.cuts.last(-episodes.running_sum(expected, collected.truth.ended))
+        log_probability = reading.cuts.last(-episodes.running_sum(expected, transitions.ended, before))
         said = log_probability >= math.log(0.5)
         finished = lambda values: episodes.mean_of(values.astype(jnp.float32), rows.valid)  # noqa: E731
         jensen_gap, jensen_bound = credit.jensen(log_probability, rows.valid)
