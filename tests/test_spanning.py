@@ -1,15 +1,17 @@
 """Episodes that span iterations: cut anywhere, they are what they would be in one piece."""
 
 import dataclasses
+import importlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_trees_close, make_config, train
+from helpers import ROOT, assert_trees_close, make_config, train
 
+from traces_jax import config as config_lib
 from traces_jax import sources, tasks
-from traces_jax.config import ConfigError
+from traces_jax.config import ConfigError, presets
 from traces_jax.core import episodes, learner, rollout, spanning
 from traces_jax.core.spread import Spread
 from traces_jax.estimator import credit, network
@@ -262,3 +264,15 @@ def test_labels_need_as_many_tracked_environments():
     whole_only = settings(4, environment={"count": COUNT, "steps": 4})
     with pytest.raises(ConfigError, match=r"environment\.steps=4 is not right: .*reset_each_iteration=false, would"):
         make(whole_only).source.check(whole_only)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.py")), ids=lambda path: path.stem)
+def test_the_preset_fits_every_experiment(path):
+    """Steps, minibatches and chunks divide, and enough environments are tracked."""
+    tree = importlib.import_module(f"experiments.{path.stem}").get_config().to_dict() | {"preset": "accelerator"}
+    config = config_lib.from_dict(presets.apply(tree, {"preset"}))
+    assert config.spans and (config.environment.count, config.environment.steps) == (2000, 20)
+    assert config.pool.tracked >= config.query.fraction * config.environment.count
+    given = tree | {"environment": {"count": 500}}
+    named = presets.apply(given, {"preset", "environment.count"})["environment"]
+    assert (named["count"], named["steps"]) == (500, 20), "the command line is stronger"

@@ -4,10 +4,12 @@ from traces_jax.config.checks import RENAMED, check_iterations, check_path, path
 from traces_jax.config.effects import changed, matters_to, without_effect
 from traces_jax.config.fields import MOST, ConfigError, show
 from traces_jax.config.schema import (
+    SOURCES,
     CollectConfig,
     Config,
     ConstraintConfig,
     CriticConfig,
+    CTConfig,
     EnvironmentConfig,
     EstimatorConfig,
     LabelsConfig,
@@ -20,6 +22,7 @@ from traces_jax.config.schema import (
     PretrainConfig,
     QueryConfig,
     RefitConfig,
+    RLSFConfig,
     RunConfig,
     all_fields,
 )
@@ -33,11 +36,12 @@ from traces_jax.config.solver_schema import (
     SauteConfig,
     TrustRegionConfig,
 )
-from traces_jax.config.sweep import Lane, lanes
+from traces_jax.config.sweep import Lane, lanes, with_value
 from traces_jax.config.trees import from_dict, from_saved, make, to_dict, to_json, updated
 
 __all__ = [
     "CPOConfig",
+    "CTConfig",
     "CUPConfig",
     "CollectConfig",
     "Config",
@@ -61,9 +65,11 @@ __all__ = [
     "PretrainConfig",
     "QueryConfig",
     "RENAMED",
+    "RLSFConfig",
     "RefitConfig",
     "RunConfig",
     "SOLVERS",
+    "SOURCES",
     "SauteConfig",
     "TrustRegionConfig",
     "all_fields",
@@ -81,5 +87,6 @@ __all__ = [
     "to_json",
     "unknown",
     "updated",
+    "with_value",
     "without_effect",
 ]

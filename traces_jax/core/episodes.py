@@ -95,6 +95,11 @@ def running_sum(values: jax.Array, ended: jax.Array, before: jax.Array | None = 
     return lax.scan(step, start, (values, ended))[1]
 
 
+def running_sums(values: dict[str, jax.Array], ended: jax.Array, before: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """The same by name. before: by name; empty if no episode was open."""
+    return {name: running_sum(value, ended, before.get(name)) for name, value in values.items()}
+
+
 def mean_of(values: jax.Array, where: jax.Array) -> jax.Array:
     """Mean of the values [...] where the mask [...] is set; NaN if it is empty."""
     return jnp.sum(jnp.where(where, values, 0.0)) / jnp.sum(where)

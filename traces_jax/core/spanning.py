@@ -6,7 +6,8 @@ steps themselves, without which nobody could label an episode. Only the tracked 
 """
 
 import math
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 import flax.struct
 import jax
@@ -14,12 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from traces_jax.config import Config
-from traces_jax.core import rollout
 from traces_jax.core.rollout import RunnerState, Truth
 from traces_jax.feedback import trajectories
 from traces_jax.feedback.trajectories import Cuts
-
-Tree = TypeVar("Tree")
 
 
 @flax.struct.dataclass
@@ -106,13 +104,31 @@ def ring_steps(steps: int, horizon: int) -> int:
     return steps * math.ceil((replayed(horizon) + steps) / steps)
 
 
-def init_past(config: Config, horizon: int, features: int, watched: Any) -> Past:
-    """No steps yet. watched: shapes and dtypes of `watch`'s output for one step."""
-    shape = (ring_steps(config.environment.steps, horizon), len(tracked(config)))
-    return Past(
-        inputs=jnp.zeros((*shape, features)),
-        cost=jnp.zeros(shape),
-        watched=jax.tree.map(lambda leaf: jnp.zeros((*shape, *leaf.shape), leaf.dtype), watched),
+def init(
+    config: Config,
+    horizon: int,
+    features: int,
+    *,
+    memory: jax.Array | None,
+    summed: Iterable[str],
+    watched: Any,
+) -> Open | None:
+    """All episodes are about to begin; None if they never span iterations.
+
+    memory: [B, ...] of new episodes; summed: names of sums; watched: shapes and dtypes of a step's `watch`.
+    """
+    if not config.spans:
+        return None
+    count, shape = config.environment.count, (ring_steps(config.environment.steps, horizon), len(tracked(config)))
+    return Open(
+        length=jnp.zeros((count,), jnp.int32),
+        memory=memory,
+        sums={name: jnp.zeros((count,)) for name in summed},
+        past=Past(
+            inputs=jnp.zeros((*shape, features)),
+            cost=jnp.zeros(shape),
+            watched=jax.tree.map(lambda leaf: jnp.zeros((*shape, *leaf.shape), leaf.dtype), watched),
+        ),
     )
 
 
@@ -157,10 +173,26 @@ def take(past: Past, cuts: Cuts, steps: int, iteration: jax.Array, horizon: int)
     return jax.tree.map(of, past)
 
 
-def before(past: Past, steps: int, iteration: jax.Array, horizon: int) -> jax.Array:
-    """Inputs of the last steps before the rollout of `iteration`, [P, K, F], where P is `replayed`."""
-    rows = _place(past, steps, iteration) + jnp.arange(-replayed(horizon), 0)
-    return past.inputs[rows % past.cost.shape[0]]
+def before(opened: Open, config: Config, iteration: jax.Array, horizon: int) -> tuple[jax.Array, jax.Array]:
+    """Inputs of the last P steps before the rollout of `iteration`, [P, K, F], where P is `replayed`.
+
+    Also which of them belong to episodes that were open then, [P, K].
+    """
+    since = jnp.arange(-replayed(horizon), 0)
+    past = opened.past.inputs
+    rows = (_place(opened.past, config.environment.steps, iteration) + since) % past.shape[0]
+    return past[rows], since[:, None] >= -opened.length[tracked(config)]
+
+
+def renewed_sums(opened: Open, config: Config, steps: dict[str, jax.Array], inside: jax.Array) -> dict[str, jax.Array]:
+    """Sums [B] of open episodes, after a refit: new ones of tracked environments, whose steps were read again.
+
+    Others keep what the cost models of their time said. steps: [P, K] by name; inside: [P, K] see `before`.
+    """
+    return {
+        name: opened.sums[name].at[tracked(config)].set(jnp.sum(jnp.where(inside, values, 0.0), axis=0))
+        for name, values in steps.items()
+    }
 
 
 def _place(past: Past, steps: int, iteration: jax.Array) -> jax.Array:
@@ -168,13 +200,12 @@ def _place(past: Past, steps: int, iteration: jax.Array) -> jax.Array:
     return iteration % (past.cost.shape[0] // steps) * steps
 
 
-def lengths(open_length: jax.Array, ended: jax.Array) -> jax.Array:
-    """Steps so far [B] of the episodes open after a rollout. open_length: [B] before it; ended: [T, B]."""
+def follow(opened: Open, ended: jax.Array, totals: dict[str, jax.Array], memory: jax.Array | None = None) -> Open:
+    """What is open after a rollout. ended: [T, B]; totals: running sums [T, B] by name; memory: [B, ...]."""
     steps = ended.shape[0]
     last = jnp.max(jnp.where(ended, jnp.arange(1, steps + 1)[:, None], 0), axis=0)
-    return jnp.where(last > 0, steps - last, open_length + steps)
-
-
-def after(ended: jax.Array, value: Tree, fresh: Tree) -> Tree:
-    """Values [B, ...] with which the next rollout begins: fresh ones where an episode ended [T, B] at the last step."""
-    return rollout.where(ended[-1], fresh, value)
+    return opened.replace(
+        length=jnp.where(last > 0, steps - last, opened.length + steps),
+        memory=memory,
+        sums={name: jnp.where(ended[-1], 0.0, total[-1]) for name, total in totals.items()},
+    )

@@ -1,14 +1,12 @@
 """Base class of all sources that learn a cost from labels: pool, query selection, labels, store, counters.
 
-A subclass scores trajectories, fits its cost model to labelled ones, and computes costs. The learner never reads true
-costs. The simulated labels of every trajectory are computed when it enters the pool, but they are read only for
-trajectories that are selected.
+A subclass scores trajectories, has a cost model that is fitted to labelled ones, and computes costs. The learner never
+reads true costs. The simulated labels of every trajectory are computed when it enters the pool, but they are read only
+for trajectories that are selected.
 """
 
 import abc
 import dataclasses
-import fractions
-import math
 from typing import Any
 
 import flax.struct
@@ -19,13 +17,17 @@ import numpy as np
 from traces_jax.config import Config, ConfigError
 from traces_jax.core import episodes, normalize, optimize, spanning
 from traces_jax.core.keys import Stream, substream
-from traces_jax.estimator import credit
+from traces_jax.estimator import refit
 from traces_jax.feedback import labels, query, trajectories
-from traces_jax.feedback.trajectories import Candidates, Cuts, Origin, Ring, Trajectories
-from traces_jax.sources.base import FLOAT, Answers, Collected, Part, Query, Source
+from traces_jax.feedback.trajectories import Candidates, Cuts, Ring, Trajectories
+from traces_jax.sources import candidates, metrics
+from traces_jax.sources.base import FLOAT, Answers, Collected, Credits, Part, Query, Source
+from traces_jax.sources.candidates import Schedule
 
 # Settings that the pool grows with.
 ASKED = ("query.batch", "query.fraction", "environment.count", "environment.steps")
+# Settings that decide what labels of prefixes mean.
+PREFIX_LABELS = ("constraint.cost_limit", "labels.interval", "labels.terminal_only", "labels.early_end")
 
 # With this many labels of random picks, half of their mean residual is believed.
 _FEW = 16.0
@@ -46,7 +48,8 @@ class LabelledState:
         or the budget is spent.
       labelled: [] trajectories labelled so far.
       queries: [] single (prefix) labels so far.
-      open: the episodes that go on in the next rollout; None if there are none.
+      notes: what the source notes of labelled trajectories in order to choose others; None if nothing.
+      open: the episodes that go on in the next rollout; None if none ever does.
     """
 
     fitted: optimize.Trained
@@ -58,30 +61,38 @@ class LabelledState:
     due: jax.Array
     labelled: jax.Array
     queries: jax.Array
+    notes: Any
     open: spanning.Open | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """When labels are queried; the same for all lanes.
+@flax.struct.dataclass
+class Score:
+    """What a source says of N trajectories before they are labelled.
 
     Attributes:
-      places: maximum number of episodes taken from an iteration.
-      period: iterations between queries.
-      pool: maximum number of episodes between queries.
-      picks: maximum number of trajectories in a query.
+      uncertainty: [N].
+      worth: [N] which of them are worth a label.
+      expected: [N, P] log-probabilities that their labels are "acceptable".
     """
 
-    places: int
-    period: int
-    pool: int
-    picks: int
+    uncertainty: jax.Array
+    worth: jax.Array
+    expected: jax.Array
 
 
 class Labelled(Source):
-    """A source with a learned cost, for one task."""
+    """A source with a learned cost, for one task.
+
+    Attributes:
+      uncertainty_name: of its uncertainty in the metrics; empty if it has none.
+      fitted_with: paths of the settings in which a saved cost model must agree with a run.
+      noted: paths of those in which it may differ, but not without a note.
+    """
 
     learns = True
+    uncertainty_name = ""
+    fitted_with: tuple[str, ...] = ()
+    noted: tuple[str, ...] = ()
 
     @property
     def features(self) -> int:
@@ -99,76 +110,93 @@ class Labelled(Source):
         """The cost model's inputs [..., F] from raw ones [..., F], observation and action."""
 
     @abc.abstractmethod
-    def score(
-        self, config: Config, fitted: optimize.Trained, statistics: normalize.RunningStatistics, rows: Trajectories
-    ) -> tuple[jax.Array, jax.Array]:
-        """The cost model's uncertainty of each trajectory, [N], and the log-probabilities of prefixes, [N, P]."""
+    def model(self, config: Config, statistics: normalize.RunningStatistics) -> refit.Model:
+        """The cost model's loss and its judgement of trajectories. statistics: of observations."""
 
     @abc.abstractmethod
-    def fit(
-        self,
-        config: Config,
-        fitted: optimize.Trained,
-        statistics: normalize.RunningStatistics,
-        new: Trajectories,
-        expected: jax.Array,
-        store: Ring[Trajectories],
-        key: jax.Array,
-    ) -> tuple[optimize.Trained, jax.Array, jax.Array]:
-        """Fits to new rows [K] and the store. expected: [K, P] the new rows' log-probabilities before; key: consumed.
+    def score(
+        self, config: Config, state: LabelledState, statistics: normalize.RunningStatistics, rows: Trajectories
+    ) -> Score:
+        """What it says of trajectories [N] that may be labelled."""
 
-        Returns the fitted model, the log-probabilities of the new rows' prefixes [K, P], and the number of passes [].
+    @abc.abstractmethod
+    def scores(self, config: Config, params: Any, inputs: jax.Array) -> dict[str, jax.Array]:
+        """All that the cost model says of full trajectories, prepared inputs [T, B, F]; arrays [T, B, ...].
+
+        Among them: mean, the expected cost of each step, and log_probability of being acceptable until then.
         """
 
     # --- May be overridden.
+
+    @classmethod
+    def published(cls, params: Any) -> dict[str, Any] | None:
+        """Settings, path -> value, of a cost model as published by its authors; None if it is none of this source."""
+        del params
+        return None
+
+    def fresh_for_data(self, config: Config, key: jax.Array) -> optimize.Trained:
+        """A newly initialized cost model that will be fitted to much recorded data. key: consumed."""
+        return self.fresh(config, key)
+
+    def random_share(self, config: Config) -> float:
+        """The share of picks that are drawn at random from all that are worth a label."""
+        del config
+        return 1.0
+
+    def label(self, config: Config, cost: jax.Array, length: jax.Array, terminated: jax.Array) -> jax.Array:
+        """What a labeler who knows the true cost [N, T] says, [N, P]; the last is of the whole trajectory.
+
+        length: [N]; terminated: [N] whether the trajectory terminated early.
+        """
+        return labels.oracle(
+            cost,
+            length,
+            terminated,
+            limit=config.constraint.cost_limit,
+            ends=self.ends(config),
+            early_end_violates=config.labels.early_end == "violating",
+        )
+
+    def mask(self, config: Config, length: jax.Array) -> jax.Array:
+        """Which labels trajectories of length [N] have, [N, P]."""
+        return trajectories.prefix_mask(length, self.ends(config))
+
+    def asked(self, config: Config, rows: Trajectories) -> jax.Array:
+        """How many single labels were given to label rows [N], []."""
+        del config
+        return jnp.sum(rows.mask)
+
+    def no_notes(self, config: Config, key: jax.Array) -> Any:
+        """The notes before anything is labelled. key: consumed."""
+        del config, key
+        return None
+
+    def note(self, config: Config, notes: Any, rows: Trajectories) -> Any:
+        """The notes after rows [N] were labelled."""
+        del config, rows
+        return notes
 
     def summed(self) -> tuple[str, ...]:
         """Names of what is summed over an episode that spans iterations."""
         return ()
 
+    def correction(self, config: Config) -> int:
+        """Number of labels of random picks that correct the measure; 0 where the measure is not a probability."""
+        del config
+        return 0
+
     # --- Settings.
 
     def schedule(self, config: Config) -> Schedule:
-        """The schedule that follows from query.fraction and query.batch."""
-        count, steps, early = config.environment.count, config.environment.steps, self.task.ends_early
-        # The decimal value as written: 0.29 of 100 must be 29, but the float nearest to 0.29 is smaller.
-        share = fractions.Fraction(str(config.query.fraction))
-        if config.spans:
-            period = math.ceil(config.query.batch / (share * fractions.Fraction(count * steps, self.task.horizon)))
-
-            def most(environments: int, iterations: int) -> int:
-                return spanning.most_ends(environments, iterations * steps, self.task.horizon, early=early)
-
-            tracked = len(spanning.tracked(config))
-            pool = most(tracked, period)
-            picks = min(pool, math.ceil(share * most(count, period)))
-            return Schedule(places=most(tracked, 1), period=period, pool=pool, picks=picks)
-        count *= steps // self.task.horizon
-        period = math.ceil(config.query.batch / (share * count))
-        # If episodes can end early, an iteration may have more of them. Those beyond twice the usual number are dropped
-        # and counted.
-        places = 2 * count if early else count
-        pool = places * period
-        return Schedule(places=places, period=period, pool=pool, picks=math.ceil(share * pool))
+        """When labels are queried."""
+        return candidates.schedule(config, self.task)
 
     def ends(self, config: Config) -> np.ndarray:
-        """Lengths of the labelled prefixes, [P]."""
+        """Lengths of the labelled prefixes, [P]; the last is that of the whole trajectory."""
         return trajectories.prefix_ends(self.task.horizon, config.labels.interval, config.labels.terminal_only)
 
     def check(self, config: Config) -> None:
-        settings = config.environment
-        if settings.steps % self.task.horizon and not config.spans:
-            raise ConfigError(
-                f"environment.steps={settings.steps} is not right: labels are for whole episodes; a multiple of "
-                f"{self.task.horizon} steps, or environment.reset_each_iteration=false, would be right."
-            )
-        wanted = math.ceil(fractions.Fraction(str(config.query.fraction)) * settings.count)
-        if config.spans and len(spanning.tracked(config)) < wanted:
-            raise ConfigError(
-                f"pool.tracked={config.pool.tracked} is not right: only episodes of tracked environments can be "
-                f"labelled, and query.fraction={config.query.fraction} of {settings.count} environments is due; "
-                f"{wanted} or more, or a lower query.fraction, would be right."
-            )
+        candidates.check(config, self.task)
         picks = self.schedule(config).picks
         if config.refit.store < picks:
             # All trajectories of a query are stored together and must not overwrite each other.
@@ -182,13 +210,11 @@ class Labelled(Source):
         schedule, prefixes = self.schedule(config), len(self.ends(config))
         row = self.task.horizon * self.features * FLOAT + prefixes * (FLOAT + 1) + FLOAT
         of_origin = 3 * FLOAT
-        opened = 0
-        if config.spans:
-            ring = spanning.ring_steps(config.environment.steps, self.task.horizon)
-            opened = FLOAT * ring * len(spanning.tracked(config)) * (self.features + 1)
         return [
             Part("trajectories that wait for a query", schedule.pool * (row + of_origin), ASKED, kept=True),
-            Part("open episodes", opened, ("pool.tracked",), kept=True),
+            Part(
+                "open episodes", candidates.open_bytes(config, self.task, self.features), ("pool.tracked",), kept=True
+            ),
             Part("picked trajectories", schedule.picks * row, ("query.batch", "environment.count")),
             Part("the store", config.refit.store * row, ("refit.store",), kept=True),
             Part(
@@ -197,7 +223,7 @@ class Labelled(Source):
                 ("lagrange.window",),
                 kept=True,
             ),
-            Part("labels of random picks", FLOAT * config.constraint.correction, ("constraint.correction",), kept=True),
+            Part("labels of random picks", FLOAT * self.correction(config), ("constraint.correction",), kept=True),
         ]
 
     # --- State.
@@ -205,30 +231,31 @@ class Labelled(Source):
     def init(self, config, key, prior, watched):
         schedule, sizes = self.schedule(config), (self.task.horizon, self.features, len(self.ends(config)))
         store = trajectories.empty(config.refit.store, *sizes)
+        # A stream of its own: `fresh` consumes the key itself.
+        notes = self.no_notes(config, substream(key, Stream.QUERY))
         if prior is not None and prior.rows is not None:
             store = trajectories.push(store, prior.rows)
+            notes = self.note(config, notes, prior.rows)
         return LabelledState(
             fitted=self.fresh(config, key) if prior is None else prior.fitted,
             pool=trajectories.empty_pool(schedule.pool, *sizes, watched),
             store=store,
             judged=episodes.init_windows(config.lagrange.window, config.mean_window, ("costs", "violations")),
-            residuals=episodes.init(max(config.constraint.correction, 1), ("residuals",)),
+            residuals=episodes.init(max(self.correction(config), 1), ("residuals",)),
             seen=jnp.zeros((), jnp.int32),
             due=jnp.zeros((), jnp.int32),
             # Labels from before the run are not counted, neither here nor against its budget.
             labelled=jnp.zeros((), jnp.int32),
             queries=jnp.zeros((), jnp.int32),
-            open=self._nothing_open(config, watched) if config.spans else None,
-        )
-
-    def _nothing_open(self, config: Config, watched: Any) -> spanning.Open:
-        """All episodes are about to begin."""
-        count = config.environment.count
-        return spanning.Open(
-            length=jnp.zeros((count,), jnp.int32),
-            memory=self.memory(config, count),
-            sums={name: jnp.zeros((count,)) for name in self.summed()},
-            past=spanning.init_past(config, self.task.horizon, self.features, watched),
+            notes=notes,
+            open=spanning.init(
+                config,
+                self.task.horizon,
+                self.features,
+                memory=self.memory(config, config.environment.count),
+                summed=self.summed(),
+                watched=watched,
+            ),
         )
 
     def resume(self, config, state, memory, environments):
@@ -250,68 +277,19 @@ class Labelled(Source):
 
         Returns the state, the episodes, and their positions in the rollout.
         """
-        ends, horizon, places = self.ends(config), self.task.horizon, self.schedule(config).places
-        transitions, truth = collected.transitions, collected.truth
-        steps, opened = spanning.Past(inputs=inputs, cost=truth.cost, watched=truth.watched), state.open
-        iteration = jnp.full((places,), collected.iteration)
-        if opened is None:
-            cuts = trajectories.find(truth.ended, truth.episode_length, places)
-            taken, first = jax.tree.map(lambda leaf: cuts.take(leaf, horizon), steps), cuts.first
-        else:
-            past, cuts, taken = spanning.finished(
-                opened.past, config, steps, truth, collected.iteration, places, horizon
-            )
-            opened = dataclasses.replace(opened, past=past)
-            # An episode may have begun in an earlier iteration.
-            earlier, first = jnp.divmod(cuts.first, config.environment.steps)
-            iteration += earlier
-        answers = labels.oracle(
-            taken.cost,
-            cuts.length,
-            cuts.last(transitions.terminated),
-            limit=config.constraint.cost_limit,
-            ends=ends,
-            early_end_violates=config.labels.early_end == "violating",
-        )
+        opened, cuts, taken, origin = candidates.cut(config, self.task, state.open, collected, inputs)
         rows = Trajectories(
             inputs=taken.inputs,
             length=cuts.length,
-            labels=answers,
-            mask=trajectories.prefix_mask(cuts.length, ends),
-        )
-        origin = Origin(
-            iteration=iteration,
-            environment=cuts.environment.astype(jnp.int32),
-            first=first.astype(jnp.int32),
+            labels=self.label(config, taken.cost, cuts.length, cuts.last(collected.transitions.terminated)),
+            mask=self.mask(config, cuts.length),
         )
         pool = trajectories.push(state.pool, Candidates(rows=rows, origin=origin, watched=taken.watched))
-        # A share of all episodes is due, but only those of tracked environments can be labelled.
-        seen = jnp.sum(rows.valid if opened is None else truth.ended)
-        return dataclasses.replace(state, pool=pool, seen=state.seen + seen, open=opened), rows, cuts
-
-    def followed(
-        self,
-        state: LabelledState,
-        collected: Collected,
-        memory: jax.Array | None,
-        totals: dict[str, jax.Array],
-        fresh: jax.Array | None,
-    ) -> LabelledState:
-        """The state with the episodes that are open after the rollout.
-
-        memory: [B, ...] after its last step; totals: [T, B] running sums by name; fresh: memory of new episodes.
-        """
-        assert state.open is not None
-        ended = collected.transitions.ended
-        return dataclasses.replace(
-            state,
-            open=dataclasses.replace(
-                state.open,
-                length=spanning.lengths(state.open.length, ended),
-                memory=spanning.after(ended, memory, fresh),
-                sums={name: jnp.where(ended[-1], 0.0, total[-1]) for name, total in totals.items()},
-            ),
-        )
+        # A share of all episodes is due, though only those of tracked environments can be labelled.
+        seen = state.seen + jnp.sum(rows.valid if opened is None else collected.truth.ended)
+        before, after = (jnp.maximum(ring.written - self.schedule(config).pool, 0) for ring in (state.pool, pool))
+        cuts = dataclasses.replace(cuts, dropped=cuts.dropped + after - before)
+        return dataclasses.replace(state, pool=pool, seen=seen, open=opened), rows, cuts
 
     def asks(self, config, iteration):
         period = self.schedule(config).period
@@ -319,33 +297,28 @@ class Labelled(Source):
 
     def ask(self, config, state, collected, key):
         schedule, pool = self.schedule(config), state.pool.rows
-        uncertainty, expected = self.score(config, state.fitted, collected.statistics, pool.rows)
-        eligible = pool.valid & (uncertainty >= config.query.min_cv)
+        score = self.score(config, state, collected.statistics, pool.rows)
+        uncertainty, eligible = score.uncertainty, pool.valid & score.worth
         due = jnp.minimum(query.due(config.query.fraction, state.seen), state.due + schedule.picks)
         budget = config.query.budget if config.query.budget else np.iinfo(np.int32).max
         allowed = jnp.minimum(due - state.due, budget - state.labelled)
         certain = allowed - self._random_picks(config, state.due, due)
-        score = query.mixed(
+        rank = query.mixed(
             jnp.where(eligible, uncertainty, -jnp.inf),
             jax.random.uniform(substream(key, Stream.QUERY), uncertainty.shape),
             certain,
         )
-        picked, chosen = query.pick(pool, score, schedule.picks, allowed)
-        low, middle, high = jnp.nanquantile(jnp.where(pool.valid, uncertainty, jnp.nan), jnp.array([0.1, 0.5, 0.9]))
+        picked, chosen = query.pick(pool, rank, schedule.picks, allowed)
         return Query(
             rows=picked.rows,
             origin=picked.origin,
             watched=picked.watched,
-            expected=expected[chosen],
+            expected=score.expected[chosen],
             random=(jnp.arange(schedule.picks) >= certain) & picked.valid,
             due=due,
             row={
-                "query/accepted_pool": _accepted(pool.rows),
-                "query/cv_picked": episodes.mean_of(uncertainty[chosen], picked.valid),
-                "query/cv_pool": episodes.mean_of(uncertainty, pool.valid),
-                "query/cv_pool_10": low,
-                "query/cv_pool_50": middle,
-                "query/cv_pool_90": high,
+                "query/accepted_pool": metrics.accepted(pool.rows),
+                **metrics.uncertainty(self.uncertainty_name, uncertainty, pool.valid, chosen, picked.valid),
             },
         )
 
@@ -355,23 +328,23 @@ class Labelled(Source):
 
     def absorb(self, config, state, collected, query, answers, key):
         new = dataclasses.replace(query.rows, labels=answers.labels, mask=answers.mask)
-        fitted, after, passes = self.fit(
-            config,
+        fitted, after, passes = refit.refit(
             state.fitted,
-            collected.statistics,
             new,
             query.expected,
             state.store,
             substream(key, Stream.REFIT),
+            refit=config.refit,
+            model=self.model(config, collected.statistics),
         )
         # Adds zero, but makes the write depend on the refit, which reads the store. Otherwise XLA would write to a copy
         # of the store, tens of megabytes.
         written = state.store.written + jnp.minimum(passes, 0)
         row = {
-            **_fit_row(query.expected, new, "before"),
-            **_fit_row(after, new, "after"),
+            **metrics.fit(query.expected, new, "before"),
+            **metrics.fit(after, new, "after"),
             "refit/passes": passes.astype(jnp.float32),
-            "query/accepted_picked": _accepted(new),
+            "query/accepted_picked": metrics.accepted(new),
             **query.row,
         }
         residuals = new.labels[:, -1] - jnp.exp(query.expected[:, -1])
@@ -384,7 +357,8 @@ class Labelled(Source):
             store=trajectories.push(dataclasses.replace(state.store, written=written), new),
             due=query.due,
             labelled=state.labelled + jnp.sum(new.valid),
-            queries=state.queries + jnp.sum(new.mask),
+            queries=state.queries + self.asked(config, new),
+            notes=self.note(config, state.notes, new),
         ), row
 
     def bias(self, config: Config, state: LabelledState) -> jax.Array:
@@ -392,11 +366,21 @@ class Labelled(Source):
 
         Shrunk towards zero while there are few of them.
         """
-        if not config.constraint.correction:
+        if not self.correction(config):
             return jnp.zeros(())
         count = jnp.minimum(state.residuals.count, state.residuals.size).astype(jnp.float32)
         mean = episodes.means(state.residuals)["residuals"]
         return jnp.where(count > 0, mean * count / (count + _FEW), 0.0)
+
+    def credits(self, config, state, statistics, observation, action):
+        said = self.scores(config, state.fitted.params, self.inputs(config, statistics, observation, action))
+        return Credits(credit=said["mean"], log_probability=said["log_probability"])
+
+    def inputs(
+        self, config: Config, statistics: normalize.RunningStatistics, observation: jax.Array, action: jax.Array
+    ) -> jax.Array:
+        """The cost model's inputs [..., F]. observation: [..., O] raw; action: [..., A]."""
+        return self.prepare(config, statistics, jnp.concatenate([observation, action], axis=-1))
 
     def counters(self, state: LabelledState, cuts: Cuts) -> dict[str, jax.Array]:
         """Scalars: labels so far, and episodes dropped because the pool was full."""
@@ -412,21 +396,4 @@ class Labelled(Source):
         A query may be a single trajectory, so the share is tracked over all queries: after each one, the number of
         random picks is within half a pick of query.random_share of the total.
         """
-        share = 1.0 if config.query.rule == "random" else config.query.random_share
-        return query.newly_due(share, before, due)
-
-
-def _accepted(rows: Trajectories) -> jax.Array:
-    """Fraction of full trajectories that the labeler accepts, []."""
-    return episodes.mean_of(rows.labels[:, -1], rows.valid)
-
-
-def _fit_row(log_probability: jax.Array, rows: Trajectories, when: str) -> dict[str, jax.Array]:
-    """Metrics of log-probabilities [K, P] against the labels of rows [K]."""
-    scores = credit.scores(log_probability, rows.labels, rows.mask)
-    return {
-        f"refit/{when}/loss": credit.cross_entropy(log_probability, rows.labels, rows.mask),
-        f"refit/{when}/accuracy": scores.accuracy,
-        f"refit/{when}/precision": scores.precision,
-        f"refit/{when}/recall": scores.recall,
-    }
+        return query.newly_due(self.random_share(config), before, due)

@@ -1,7 +1,6 @@
 """TraCeS: the cost of a step is its estimated credit for a violation, learned from labels of trajectory prefixes."""
 
 import dataclasses
-import math
 
 import flax.struct
 import jax
@@ -9,12 +8,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from traces_jax.config import Config
-from traces_jax.core import episodes, networks, normalize, optimize, spanning
+from traces_jax.core import episodes, networks, normalize, optimize, rollout, spanning
 from traces_jax.core.keys import Stream, substream
-from traces_jax.estimator import credit, network, refit
+from traces_jax.estimator import credit, network, objective, refit
 from traces_jax.feedback.trajectories import Cuts, Trajectories
+from traces_jax.sources import metrics
 from traces_jax.sources.base import FLOAT, KEPT, UPDATED, Collected, Part, Verdict
-from traces_jax.sources.labelled import ASKED, Labelled, LabelledState
+from traces_jax.sources.labelled import ASKED, PREFIX_LABELS, Labelled, LabelledState, Score
 
 # Dead units are counted on every 8th time step only, to keep this diagnostic cheaper than the credits themselves.
 _EVERY = 8
@@ -62,14 +62,30 @@ class _Judged:
 
     def totals(self, ended: jax.Array) -> dict[str, jax.Array]:
         """Running sums [T, B] by name. ended: [T, B]."""
-        return {name: episodes.running_sum(values, ended, self.before.get(name)) for name, values in self.steps.items()}
+        return episodes.running_sums(self.steps, ended, self.before)
 
 
 class Traces(Labelled):
     """The TraCeS source for one task."""
 
-    def summed(self):
-        return ("costs", "expected")
+    uncertainty_name = "cv"
+    fitted_with = (
+        *("estimator.hidden", "estimator.depth", "estimator.decoder", "estimator.decoder_reads"),
+        *("estimator.normalize_inputs", "estimator.action_clip", *PREFIX_LABELS),
+    )
+    noted = ("estimator.clamp",)
+
+    @classmethod
+    def published(cls, params):
+        if not isinstance(params, network.Estimator):
+            return None
+        return {
+            "estimator.hidden": params.layers[0].hidden_kernel.shape[0],
+            "estimator.depth": len(params.layers),
+            "estimator.decoder": tuple(layer.bias.shape[0] for layer in params.decoder),
+            "estimator.decoder_reads": "summary",
+            "estimator.normalize_inputs": False,
+        }
 
     def fresh(self, config, key):
         settings = config.estimator
@@ -87,12 +103,23 @@ class Traces(Labelled):
             estimator = network.with_memory(estimator, self.task.horizon)
         return optimize.init(estimator)
 
+    def fresh_for_data(self, config, key):
+        fresh = self.fresh(config, key)
+        return dataclasses.replace(fresh, params=network.with_memory(fresh.params, self.task.horizon))
+
     def prepare(self, config, statistics, inputs):
         if not config.estimator.normalize_inputs:
             return inputs
         observation, action = jnp.split(inputs, [self.task.observation_size], axis=-1)
         clip = config.estimator.action_clip
         return jnp.concatenate([normalize.apply(statistics, observation), jnp.clip(action, -clip, clip)], axis=-1)
+
+    def model(self, config, statistics):
+        return objective.model(
+            prepare=lambda inputs: self.prepare(config, statistics, inputs),
+            ends=self.ends(config),
+            clamp=config.estimator.clamp,
+        )
 
     def parts(self, config):
         settings, schedule, units = config.estimator, self.schedule(config), config.estimator.hidden
@@ -110,6 +137,7 @@ class Traces(Labelled):
         judged_step = _JUDGED_FEATURE * self.features + _JUDGED_UNIT * units
         decoded = max(batch, pool, config.environment.count) * of_row // _DECODED * max(settings.decoder)
         memory = FLOAT * config.environment.count * settings.depth * units
+        replayed = of_row * len(spanning.tracked(config)) * judged_step if config.spans else 0
         return [
             *super().parts(config),
             Part("the estimator", FLOAT * KEPT * weights, shape, kept=True),
@@ -119,6 +147,7 @@ class Traces(Labelled):
             Part("the trajectories of a query", pool * of_row * scored_step, (*ASKED, *gru)),
             Part("a refit", batch * of_row * fitted_step, refitted),
             Part("credits of a rollout", steps * judged_step, (*ASKED[2:], *gru)),
+            Part("credits of open episodes", replayed, ("pool.tracked", *gru)),
             Part("hidden states of episodes", memory, ("environment.count", *gru), kept=True),
         ]
 
@@ -134,13 +163,13 @@ class Traces(Labelled):
         return memory[:, -1]
 
     def remember(self, config, state, statistics, memory, observation, action):
-        inputs = self._inputs(config, statistics, observation, action)
+        inputs = self.inputs(config, statistics, observation, action)
         carry = network.advance(state.fitted.params, jnp.moveaxis(memory, 1, 0), inputs)
         return jnp.moveaxis(carry, 0, 1)
 
     def step_cost(self, config, state, statistics, memory, next_memory, observation, action, true_cost):
         del true_cost
-        inputs = self._inputs(config, statistics, observation, action)
+        inputs = self.inputs(config, statistics, observation, action)
         summaries = self.summarize(memory), self.summarize(next_memory)
         mu, sigma = network.decode(state.fitted.params, *summaries, inputs)
         return credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
@@ -151,28 +180,26 @@ class Traces(Labelled):
     def budget(self, config, state):
         return -jnp.log(jnp.asarray(config.constraint.d, jnp.float32))
 
+    def summed(self):
+        return ("costs", "expected")
+
     # --- Labels.
 
-    def score(self, config, fitted, statistics, rows):
-        prepared = refit.time_major(rows.inputs, lambda inputs: self.prepare(config, statistics, inputs))
-        _, mu, sigma = network.apply(fitted.params, prepared)
-        expected = credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
-        return (
-            self._uncertainty(config, mu, sigma, rows.length),
-            refit.at_prefixes(expected, rows.length, self.ends(config)),
-        )
+    def correction(self, config):
+        return config.constraint.correction if config.constraint.form == "probability" else 0
 
-    def fit(self, config, fitted, statistics, new, expected, store, key):
-        return refit.refit(
-            fitted,
-            new,
-            expected,
-            store,
-            key,
-            refit=config.refit,
-            prepare=lambda inputs: self.prepare(config, statistics, inputs),
-            ends=self.ends(config),
-            clamp=config.estimator.clamp,
+    def random_share(self, config):
+        return 1.0 if config.query.rule == "random" else config.query.random_share
+
+    def score(self, config, state, statistics, rows):
+        prepared = refit.time_major(rows.inputs, lambda inputs: self.prepare(config, statistics, inputs))
+        _, mu, sigma = network.apply(state.fitted.params, prepared)
+        expected = credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
+        uncertainty = self._uncertainty(config, mu, sigma, rows.length)
+        return Score(
+            uncertainty=uncertainty,
+            worth=uncertainty >= config.query.min_cv,
+            expected=objective.at_prefixes(expected, rows.length, self.ends(config)),
         )
 
     # --- Costs.
@@ -208,8 +235,9 @@ class Traces(Labelled):
         cost, summed = judgement.steps["costs"], judgement.totals(ended)["costs"]
         if opened is not None:
             # Even if these credits are of the estimator before the refit, episodes go on with the one after it.
-            fresh = self.memory(config, config.environment.count)
-            state = self.followed(state, collected, newest.memory, newest.totals(ended), fresh)
+            memory = rollout.where(ended[-1], self.memory(config, ended.shape[1]), newest.memory)
+            followed = spanning.follow(opened, ended, newest.totals(ended), memory)
+            state = dataclasses.replace(state, open=followed)
         judged = episodes.push_windows(
             state.judged, truth.ended, collected.plays_mean, costs=summed, violations=-jnp.expm1(-summed)
         )
@@ -234,9 +262,18 @@ class Traces(Labelled):
         }
         return dataclasses.replace(state, judged=judged), verdict, row
 
-    def credits(self, config, state, statistics, observation, action):
-        _, mu, sigma = network.apply(state.fitted.params, self._inputs(config, statistics, observation, action))
-        return credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
+    def scores(self, config, params, inputs):
+        clamp = config.estimator.clamp
+        hidden, mu, sigma = network.apply(params, inputs)
+        mean = credit.clamped_mean(mu, sigma, clamp=clamp)
+        return {
+            "hidden": hidden,
+            "mu": mu,
+            "sigma": sigma,
+            "mean": mean,
+            "variance": credit.clamped_variance(mu, sigma, clamp=clamp),
+            "log_probability": credit.prefix_log_probability(-mean),
+        }
 
     def _steps(self, config: Config, mu: jax.Array, sigma: jax.Array, noise: jax.Array) -> dict[str, jax.Array]:
         """What is summed over an episode. mu, sigma: [T, B]; noise: key, consumed."""
@@ -254,20 +291,17 @@ class Traces(Labelled):
         of them.
         """
         assert state.open is not None and state.open.memory is not None
-        opened, tracked = state.open, spanning.tracked(config)
-        length = opened.length[tracked]
-        raw = spanning.before(opened.past, config.environment.steps, collected.iteration, self.task.horizon)
+        raw, inside = spanning.before(state.open, config, collected.iteration, self.task.horizon)
         inputs = self.prepare(config, collected.statistics, raw)
-        since = jnp.arange(-inputs.shape[0], 0)[:, None]
-        *summaries, carry = network.proceed(state.fitted.params, None, inputs, since == -length)
-        mu, sigma = network.decode(state.fitted.params, *summaries, inputs)
+        # The steps before an open episode are of the one before it.
+        began = inside & ~jnp.concatenate([jnp.zeros_like(inside[:1]), inside[:-1]])
+        before, after, carry = network.proceed(state.fitted.params, None, inputs, began)
+        mu, sigma = network.decode(state.fitted.params, before, after, inputs)
         steps = self._steps(config, mu, sigma, jax.random.fold_in(noise, 1))
-        # Before an open episode there are steps of the last one.
-        carry = jnp.where((length > 0)[:, None], carry, 0.0)
-        sums = {name: jnp.sum(jnp.where(since >= -length, values, 0.0), axis=0) for name, values in steps.items()}
+        carry = jnp.where(inside[-1][:, None], carry, 0.0)
         return (
-            jnp.moveaxis(opened.memory, 1, 0).at[:, tracked].set(carry),
-            {name: opened.sums[name].at[tracked].set(sums[name]) for name in sums},
+            jnp.moveaxis(state.open.memory, 1, 0).at[:, spanning.tracked(config)].set(carry),
+            spanning.renewed_sums(state.open, config, steps, inside),
         )
 
     def _row(
@@ -282,28 +316,17 @@ class Traces(Labelled):
         expected = credit.clamped_mean(reading.mu, reading.sigma, clamp=clamp)
         # Log-probability that the episode is acceptable.
         log_probability = reading.cuts.last(-episodes.running_sum(expected, transitions.ended, before))
-        said = log_probability >= math.log(0.5)
-        finished = lambda values: episodes.mean_of(values.astype(jnp.float32), rows.valid)  # noqa: E731
         jensen_gap, jensen_bound = credit.jensen(log_probability, rows.valid)
         seen = (transitions.summary, transitions.next_summary, reading.inputs)
         return {
-            "estimate/accepted": finished(said),
-            "estimate/probability": finished(jnp.exp(log_probability)),
-            "estimate/right": finished(said == (rows.labels[:, -1] > 0)),
+            **metrics.estimate(log_probability, rows, cost, true_cost),
             "estimate/jensen_gap": jensen_gap,
             "estimate/jensen_bound": jensen_bound,
             "estimate/clamped": jnp.mean(credit.clamped_share(reading.mu, reading.sigma, clamp=clamp)),
             "estimate/dead_units": network.dead_share(
                 reading.estimator, *jax.tree.map(lambda leaf: leaf[::_EVERY], seen)
             ),
-            "estimate/cost_where_none": jnp.sum(jnp.where(true_cost == 0, cost, 0.0))
-            / jnp.maximum(jnp.sum(true_cost == 0), 1)
-            / jnp.maximum(jnp.mean(cost), 1e-12),
         }
-
-    def _inputs(self, config, statistics, observation, action) -> jax.Array:
-        """The network's inputs [..., F]. observation: [..., O] raw; action: [..., A]."""
-        return self.prepare(config, statistics, jnp.concatenate([observation, action], axis=-1))
 
     def _uncertainty(self, config, mu, sigma, length) -> jax.Array:
         """The coefficient of variation of each trajectory's summed cost, [N]. mu, sigma: [T, N]; length: [N]."""
