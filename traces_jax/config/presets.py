@@ -104,7 +104,7 @@ _DIFFERENCES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 # 40 000 steps in an iteration, of which the steps of our experiment files are multiples.
 _ACCELERATOR: dict[str, Any] = {
     "environment": {"count": 2000, "steps": 20, "reset_each_iteration": False},
-    "ppo": {"passes": 8, "minibatch": 3600, "actor_lr": 1e-3, "critic_lr": 1e-3},
+    "ppo": {"passes": 4, "minibatch": 1800, "actor_lr": 1e-3, "critic_lr": 1e-3},
     "lagrange": {"window": 200},
     # Of so many episodes a smaller share is enough, for labels and for the mean action.
     "query": {"fraction": 0.02},
