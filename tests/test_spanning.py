@@ -102,27 +102,35 @@ def play(config, *, iterations, refit_at=None, seed=3):
     return made, Played(*joined, state=state, row=found[-1][3])
 
 
+STEPS = 24
+
+
 @pytest.fixture(scope="module")
 def whole():
-    """Three times a whole horizon."""
-    return play(settings(HORIZON), iterations=3)[1]
+    """Three times a horizon in one piece."""
+    return play(settings(STEPS), iterations=1)[1]
 
 
-@pytest.mark.parametrize("steps", [4, 3, 12])
-def test_however_it_is_cut_it_is_the_same(whole, steps):
-    """Transitions, budgets, episode sums, labels, credits and what is open at the end."""
-    _, cut = play(settings(steps), iterations=3 * HORIZON // steps)
+@pytest.mark.parametrize(("steps", "tracked"), [(HORIZON // 2, 2), (3, COUNT)])
+def test_however_it_is_cut_it_is_the_same(whole, steps, tracked):
+    """Transitions, budgets, episode sums, labels, credits and what is open at the end.
+
+    Of two tracked environments only those can be labelled, but all are counted.
+    """
+    config = settings(steps, pool={"tracked": tracked})
+    _, cut = play(config, iterations=STEPS // steps)
     assert_trees_close(cut.transitions, whole.transitions, atol=1e-5)
     assert_trees_close(cut.truth, whole.truth, atol=1e-6)
     np.testing.assert_allclose(cut.cost, whole.cost, rtol=1e-5, atol=1e-7)
     ours, theirs = cut.state.source, whole.state.source
     # Of six environments, one plays no mean: starts 0, 1, 2, 4, 5, 6. One has three whole episodes, the others two.
-    assert int(whole.truth.ended.sum()) == 13 and int(theirs.seen) == 13
+    assert int(whole.truth.ended.sum()) == int(theirs.seen) == int(ours.seen) == 13
     assert_trees_close(ours.judged, theirs.judged, rtol=1e-5)
     for name in ("length", "memory", "sums"):
         assert_trees_close(getattr(ours.open, name), getattr(theirs.open, name), rtol=1e-4, atol=1e-6)
-    rows, expected = by_time(ours.pool, steps), by_time(theirs.pool, HORIZON)
-    assert rows.keys() == expected.keys() and len(rows) == 13
+    rows, expected = by_time(ours.pool, steps), by_time(theirs.pool, STEPS)
+    assert len(expected) == 13
+    assert rows.keys() == {when for when in expected if when[0] in spanning.tracked(config)}
     for when, row in rows.items():
         assert_trees_close(row, expected[when], atol=1e-6)
 
@@ -147,17 +155,12 @@ def test_saute_budgets_live_on(whole):
     assert (after < before).all()
 
 
-def test_a_pool_holds_tracked_environments_only_and_counts_all(whole):
-    _, some = play(settings(4, pool={"tracked": 2}), iterations=6)
-    rows, all_rows = by_time(some.state.source.pool, 4), by_time(whole.state.source.pool, HORIZON)
-    np.testing.assert_array_equal(spanning.tracked(settings(4, pool={"tracked": 2})), [0, 3])
-    assert rows.keys() == {when for when in all_rows if when[0] in (0, 3)} and len(rows) == 5
-    for when, row in rows.items():
-        assert_trees_close(row, all_rows[when], atol=1e-6)
-    assert int(some.state.source.seen) == 13, "the share that is due is one of all episodes"
-    np.testing.assert_allclose(some.cost, whole.cost, rtol=1e-5, atol=1e-7)
-    past = some.state.source.open.past
-    assert past.inputs.shape == (12, 2, 2), "seven steps of an open episode and four of a rollout, in whole rollouts"
+def test_only_tracked_environments_keep_their_steps():
+    config = settings(HORIZON // 2, pool={"tracked": 2})
+    np.testing.assert_array_equal(spanning.tracked(config), [0, 3])
+    state = jax.eval_shape(make(config).init, config, jax.random.key(0))
+    # Seven steps of an open episode and four of a rollout, in whole rollouts; observation and action.
+    assert state.source.open.past.inputs.shape == (12, 2, 2)
 
 
 def test_after_a_refit_open_episodes_are_encoded_anew():
@@ -218,7 +221,7 @@ def test_no_more_episodes_end_than_there_are_places(shape):
     )
     for which in (np.arange(count), np.linspace(0, count - 1, 5).astype(int)):
         starts = spanning.elapsed(config, horizon)[which]
-        times = np.arange(1, 4 * horizon + 1)[:, None]
+        times = np.arange(1, 4 * max(horizon, steps) + 1)[:, None]
         ends = np.sum((times + starts) % horizon == 0, axis=1)
         for window in (steps, 3 * steps):
             worst = max(np.sum(ends[at : at + window]) for at in range(len(ends) - window + 1))
