@@ -20,7 +20,7 @@ HORIZON = 8
 COUNT = 6
 
 
-def settings(steps, **changes):
+def settings(steps, /, **changes):
     return make_config(
         **{
             "task": "ProbeHistory",
@@ -238,7 +238,7 @@ def learned():
         method={"source": "traces", "solver": "ppo_lag"},
         ppo={"minibatch": 3, "passes": 1},
         query={"fraction": 1.0, "batch": 1},
-        run={"chunk": 16},
+        run={"chunk": 16, "checkpoint_every": 16},
         steps=96,
     )
     return train(config)
