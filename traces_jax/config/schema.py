@@ -37,6 +37,7 @@ from traces_jax.config.source_schema import (
     CTConfig,
     EstimatorConfig,
     LabelsConfig,
+    PoolConfig,
     PretrainConfig,
     QueryConfig,
     RefitConfig,
@@ -56,7 +57,7 @@ class EnvironmentConfig:
     # Steps of each environment in one iteration, that is between two policy updates.
     steps: int = whole(1000)
     # Reset all environments at the start of each iteration, as the paper does. If false, episodes continue across
-    # iterations.
+    # iterations, and `steps` may be any number (docs/accelerators.md).
     reset_each_iteration: bool = switch(True)
     # End the episode when the robot falls, as the original Gymnasium tasks do. The paper continues the episode.
     terminate_when_unhealthy: bool = switch(False)
@@ -242,7 +243,7 @@ class Config:
     """Everything that defines a run."""
 
     # A named group of settings, see `PRESETS`.
-    preset: str = choice("ours", "ours", "paper")
+    preset: str = choice("ours", "ours", "paper", "accelerator")
     # A task of this package, or "module:Class" for your own.
     task: str = static("SafetyAntVelocity-v1", "the name of a task", lambda value: True)
     physics: str = choice("auto", "auto", "native", "mjx")
@@ -273,6 +274,7 @@ class Config:
     ct: CTConfig = CTConfig()
     rlsf: RLSFConfig = RLSFConfig()
     labels: LabelsConfig = LabelsConfig()
+    pool: PoolConfig = PoolConfig()
     query: QueryConfig = QueryConfig()
     refit: RefitConfig = RefitConfig()
     pretrain: PretrainConfig = PretrainConfig()
@@ -284,6 +286,11 @@ class Config:
     def iteration_steps(self) -> int:
         """Environment steps of one seed in one iteration."""
         return self.environment.count * self.environment.steps
+
+    @property
+    def spans(self) -> bool:
+        """Whether episodes continue across iterations."""
+        return not self.environment.reset_each_iteration
 
     @property
     def mean_environments(self) -> int:
