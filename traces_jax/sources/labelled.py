@@ -7,8 +7,6 @@ for trajectories that are selected.
 
 import abc
 import dataclasses
-import fractions
-import math
 from typing import Any
 
 import flax.struct
@@ -21,6 +19,7 @@ from traces_jax.core import episodes, normalize, optimize
 from traces_jax.core.keys import Stream, substream
 from traces_jax.estimator import refit
 from traces_jax.feedback import labels, query, trajectories
+from traces_jax.feedback.query import Schedule
 from traces_jax.feedback.trajectories import Candidates, Cuts, Origin, Ring, Trajectories
 from traces_jax.sources import metrics
 from traces_jax.sources.base import FLOAT, Answers, Collected, Credits, Part, Query, Source
@@ -77,21 +76,6 @@ class Score:
     uncertainty: jax.Array
     worth: jax.Array
     expected: jax.Array
-
-
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """When labels are queried; the same for all lanes.
-
-    Attributes:
-      places: maximum number of episodes taken from an iteration.
-      period: iterations between queries.
-      picks: maximum number of trajectories in a query.
-    """
-
-    places: int
-    period: int
-    picks: int
 
 
 class Labelled(Source):
@@ -201,14 +185,10 @@ class Labelled(Source):
 
     def schedule(self, config: Config) -> Schedule:
         """The schedule that follows from query.fraction and query.batch."""
-        count = config.environment.count * (config.environment.steps // self.task.horizon)
-        # The decimal value as written: 0.29 of 100 must be 29, but the float nearest to 0.29 is smaller.
-        share = fractions.Fraction(str(config.query.fraction))
-        period = math.ceil(config.query.batch / (share * count))
-        # If episodes can end early, an iteration may have more of them. Those beyond twice the usual number are dropped
-        # and counted.
-        places = 2 * count if self.task.ends_early else count
-        return Schedule(places=places, period=period, picks=math.ceil(share * places * period))
+        episodes = config.environment.count * (config.environment.steps // self.task.horizon)
+        return query.schedule(
+            config.query.fraction, config.query.batch, episodes=episodes, ends_early=self.task.ends_early
+        )
 
     def ends(self, config: Config) -> np.ndarray:
         """Lengths of the labelled prefixes, [P]; the last is that of the whole trajectory."""
