@@ -4,11 +4,14 @@ from traces_jax.config.checks import RENAMED, check_iterations, check_path, path
 from traces_jax.config.effects import changed, matters_to, without_effect
 from traces_jax.config.fields import MOST, ConfigError, show
 from traces_jax.config.schema import (
+    SOURCES,
     CollectConfig,
     Config,
     ConstraintConfig,
     CriticConfig,
+    CTConfig,
     EnvironmentConfig,
+    EstimatorConfig,
     LabelsConfig,
     LagrangeConfig,
     MethodConfig,
@@ -18,6 +21,7 @@ from traces_jax.config.schema import (
     PretrainConfig,
     QueryConfig,
     RefitConfig,
+    RLSFConfig,
     RunConfig,
     all_fields,
 )
@@ -31,7 +35,6 @@ from traces_jax.config.solver_schema import (
     SauteConfig,
     TrustRegionConfig,
 )
-from traces_jax.config.source_schema import SOURCES, CTConfig, EstimatorConfig, RLSFConfig
 from traces_jax.config.sweep import Lane, lanes, with_value
 from traces_jax.config.trees import from_dict, from_saved, make, to_dict, to_json, updated
 

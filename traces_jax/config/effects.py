@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from traces_jax.config.schema import Config, all_fields
+from traces_jax.config.schema import SOURCES, Config, all_fields
 from traces_jax.config.solver_schema import SOLVERS
-from traces_jax.config.source_schema import SOURCES
 
 # Solvers in which only a multiplier weighs cost advantages.
 _WEIGHING = ("ppo_lag", "trpo_lag")
@@ -17,7 +16,10 @@ _WITH_COST_CRITIC = (*_LAGRANGIAN, "cppo_pid", "p3o", "cpo")
 _READ_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("lagrange.initial",): (*_LAGRANGIAN, "cppo_pid"),
     ("lagrange.lr", "lagrange.proportional"): _LAGRANGIAN,
-    ("lagrange.maximum", "lagrange.rule", "lagrange.integral", "normalize.mixed"): _WEIGHING,
+    (
+        *("lagrange.minimum", "lagrange.maximum", "lagrange.first_maximum", "lagrange.rule", "lagrange.integral"),
+        "normalize.mixed",
+    ): _WEIGHING,
     ("pid.",): ("cppo_pid",),
     ("cup.",): ("cup",),
     ("focops.",): ("focops",),
@@ -51,7 +53,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         (
             *("estimator.", "ct.", "rlsf.", "query.", "refit.", "method.order"),
             *("constraint.form", "constraint.d", "constraint.shape", "constraint.correction"),
-            *("labels.interval", "labels.terminal_only", "labels.noise"),
+            *("constraint.beyond_horizon", "labels.interval", "labels.terminal_only", "labels.noise"),
         ),
     ),
     *(
@@ -87,7 +89,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
     (
         lambda config: config.lagrange.rule == "adam",
         "lagrange.rule=adam has a learning rate instead",
-        ("lagrange.integral",),
+        ("lagrange.integral", "lagrange.minimum", "lagrange.first_maximum"),
     ),
     (
         lambda config: config.lagrange.rule == "controlled" and config.method.solver in _WEIGHING,

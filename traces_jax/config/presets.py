@@ -20,7 +20,14 @@ _NO_BOUND = 1e9
 
 _PAPER: dict[str, Any] = {
     "environment": {"reset_each_iteration": True, "terminate_when_unhealthy": False},
-    "policy": {"hidden": (64, 64), "activation": "relu", "mean": "free", "initial_log_std": 0.0, "min_std": 0.0},
+    "policy": {
+        "hidden": (64, 64),
+        "activation": "relu",
+        "mean": "free",
+        "initial_log_std": 0.0,
+        "min_std": 0.0,
+        "final_noise": 1.0,
+    },
     "critic": {"hidden": (64, 64), "activation": "relu"},
     "normalize": {"observations": True, "rewards": True, "costs": "learned", "mixed": False},
     "ppo": {
@@ -80,7 +87,15 @@ _PAPER: dict[str, Any] = {
         "max_grad_norm": _NO_BOUND,
         "target_accuracy": 0.975,
     },
-    "constraint": {"form": "jensen", "d": 0.9, "shape": "plain", "policy": "noisy", "correction": 0, "keep": False},
+    "constraint": {
+        "form": "jensen",
+        "d": 0.9,
+        "shape": "plain",
+        "policy": "noisy",
+        "correction": 0,
+        "keep": False,
+        "beyond_horizon": True,
+    },
 }
 # Differences: (source, or empty for all, a word in the task's name, changes). Later ones win. C-T is as in the authors'
 # code: refitted every 20 iterations, to a tenth of the trajectories or to half of them. RLSF is as in the script of its

@@ -1,42 +1,12 @@
 """Selection of the trajectories to label."""
 
 import dataclasses
-import fractions
-import math
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from traces_jax.feedback.trajectories import Candidates
-
-
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """When labels are queried; the same for all lanes.
-
-    Attributes:
-      places: maximum number of episodes taken from an iteration.
-      period: iterations between queries.
-      picks: maximum number of trajectories in a query.
-    """
-
-    places: int
-    period: int
-    picks: int
-
-
-def schedule(fraction: float, batch: int, *, episodes: int, ends_early: bool) -> Schedule:
-    """The schedule that labels a fraction of all episodes, at least `batch` at a time.
-
-    episodes: of full length in an iteration; ends_early: whether there may be more of them, because some are shorter.
-    """
-    # The decimal value as written: 0.29 of 100 must be 29, but the float nearest to 0.29 is smaller.
-    share = fractions.Fraction(str(fraction))
-    period = math.ceil(batch / (share * episodes))
-    # Those beyond twice the usual number are dropped and counted.
-    places = 2 * episodes if ends_early else episodes
-    return Schedule(places=places, period=period, picks=math.ceil(share * places * period))
 
 
 def due(share: float, count: jax.Array) -> jax.Array:
