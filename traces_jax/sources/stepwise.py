@@ -89,6 +89,10 @@ class Stepwise(Labelled):
     def loss(self, config: Config, params: Any, inputs: jax.Array, rows: Trajectories) -> jax.Array:
         """The loss [] of the labels of rows [N]. inputs: [T, N, F] of the network."""
 
+    @abc.abstractmethod
+    def budget(self, config: Config, state: LabelledState) -> jax.Array:
+        """The limit [] of an episode's summed cost."""
+
     # --- May be overridden.
 
     def summed(self):
