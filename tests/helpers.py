@@ -54,6 +54,8 @@ _CANDIDATES = {
         "as_released",
         "prefixes",
         "warp",
+        "warp",
+        "prefixes",
     ],
     tuple[int, ...]: [(7,)],
     tuple[float, ...]: [(0.7, 1)],
