@@ -19,6 +19,9 @@ import orbax.checkpoint as ocp
 
 from traces_jax.host import errors
 
+# Stands for an array that is not restored.
+LEFT_OUT = ocp.PLACEHOLDER
+
 # The note that contains the identity of the checkpoint's run.
 _RUN = "run"
 
@@ -64,7 +67,10 @@ class Checkpoints:
             return {}
 
     def restore(self, abstract: Any, iteration: int) -> Any:
-        """The state saved after `iteration`. abstract: a tree of ShapeDtypeStruct with shardings."""
+        """The state saved after `iteration`.
+
+        abstract: a tree of ShapeDtypeStruct with shardings; where it has `LEFT_OUT` instead, nothing is read.
+        """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._check_identity(iteration)
@@ -131,9 +137,10 @@ class Checkpoints:
         except Exception:  # noqa: BLE001  the metadata is damaged too
             return
         expected = _shapes(abstract)
-        for name in sorted(saved.keys() | expected.keys()):
+        left_out = {name for name, shape in expected.items() if shape is None}
+        for name in sorted((saved.keys() | expected.keys()) - left_out):
             if saved.get(name) != expected.get(name):
-                there, here = (list(tree[name]) if name in tree else "missing" for tree in (saved, expected))
+                there, here = (list(tree[name] or ()) if name in tree else "missing" for tree in (saved, expected))
                 raise errors.UserError(
                     f"checkpoint {self._folder}/{iteration} is of another version of this program, or its config.json "
                     f"was changed: {name} is {there} there and {here} here."
@@ -149,10 +156,12 @@ class Checkpoints:
         return free
 
 
-def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
-    """Shapes of all arrays by path; for keys, those of the integers they are saved as."""
+def _shapes(tree: Any) -> dict[str, tuple[int, ...] | None]:
+    """Shapes of all arrays by path; for keys, those of the integers they are saved as; None for `LEFT_OUT`."""
 
-    def shape(leaf: Any) -> tuple[int, ...]:
+    def shape(leaf: Any) -> tuple[int, ...] | None:
+        if leaf is LEFT_OUT:
+            return None
         is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         return tuple((jax.eval_shape(jax.random.key_data, leaf) if is_key else leaf).shape)
 
