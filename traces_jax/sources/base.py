@@ -157,6 +157,11 @@ class Source(abc.ABC):
         del config
         return []
 
+    def most_labels(self, config: Config) -> int:
+        """The largest number of trajectories that a run may ask labels for; 0 for a source that needs none."""
+        del config
+        return 0
+
     # --- While the policy acts.
 
     def summary_size(self, config: Config) -> int:

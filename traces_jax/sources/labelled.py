@@ -128,6 +128,11 @@ class Labelled(Source):
         places = 2 * count if self.task.ends_early else count
         return Schedule(places=places, period=period, picks=math.ceil(share * places * period))
 
+    def most_labels(self, config):
+        episodes = config.iterations * self.schedule(config).places
+        due = math.floor(fractions.Fraction(str(config.query.fraction)) * episodes + fractions.Fraction(1, 2))
+        return min(due, config.query.budget) if config.query.budget else due
+
     def ends(self, config: Config) -> np.ndarray:
         """Lengths of the labelled prefixes, [P]."""
         return trajectories.prefix_ends(self.task.horizon, config.labels.interval, config.labels.terminal_only)

@@ -17,7 +17,7 @@ from traces_jax.host import cli, errors, runtime
 from traces_jax.host.data import prior
 from traces_jax.host.run import best as best_lib
 from traces_jax.host.run import build as build_lib
-from traces_jax.host.run import checkpoint, evaluation, metrics, progress
+from traces_jax.host.run import announce, checkpoint, evaluation, metrics, progress
 from traces_jax.host.run import folder as folder_lib
 from traces_jax.host.run.build import Built
 from traces_jax.sources import Prior
@@ -34,6 +34,7 @@ def train(config: Config, folder: pathlib.Path) -> bool:
             identity = folder_lib.identity(folder)
             if identity is None and not _has_begun(folder):
                 identity = folder_lib.describe(folder, {**runtime.describe(), "physics": built.physics})
+            print("\n".join(announce.lines(built)), flush=True)
             return _Run(config, folder, built, identity).train(start)
     except errors.WriteError as error:
         reason = str(error).removesuffix(".")
