@@ -8,10 +8,12 @@ import platform
 import signal
 import sys
 import warnings
+from collections.abc import Iterator
 from importlib import metadata
 
 import jax
 import mujoco
+from absl import logging as absl_logging
 
 _PACKAGES = (
     "jax",
@@ -49,6 +51,17 @@ def setup() -> None:
     # writes are redundant.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", r"coroutine .* was never awaited", RuntimeWarning)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silences the log messages of libraries. We print what matters to a user."""
+    before = absl_logging.get_verbosity()
+    absl_logging.set_verbosity(absl_logging.FATAL)
+    try:
+        yield
+    finally:
+        absl_logging.set_verbosity(before)
 
 
 def core_count() -> int:

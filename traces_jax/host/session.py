@@ -54,7 +54,9 @@ def train(config: Settings, run_dir: str | os.PathLike[str] | None = None) -> pa
 
     from traces_jax.host.run import loop  # after set-up: nothing may touch JAX's devices before it
 
-    if not loop.train(settings, pathlib.Path(run_dir)):
+    with runtime.quiet():
+        complete = loop.train(settings, pathlib.Path(run_dir))
+    if not complete:
         raise KeyboardInterrupt
     return pathlib.Path(run_dir)
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from traces_jax.core import rollout
 from traces_jax.core.deployed import Deployed, Remembered
-from traces_jax.host import errors
+from traces_jax.host import errors, runtime
 from traces_jax.host.deploy import saved as saved_lib
 from traces_jax.host.deploy.saved import Saved
 
@@ -165,7 +165,8 @@ def load(run: str | os.PathLike[str], *, seed: int | None = None, step: str | in
     def say(text: str) -> None:
         warnings.warn(text, stacklevel=4)
 
-    saved = saved_lib.read(pathlib.Path(run), str(step), seed, say)
+    with runtime.quiet():
+        saved = saved_lib.read(pathlib.Path(run), str(step), seed, say)
     if saved.satisfied is False:
         say(f"{saved.lane.name} of {run} never satisfied the constraint; its policy is the one that came nearest.")
     return Policy(saved)

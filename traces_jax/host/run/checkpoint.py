@@ -75,7 +75,15 @@ class Checkpoints:
             warnings.simplefilter("ignore")
             self._check_identity(iteration)
             self._check_shapes(abstract, iteration)
-            return self._manager.restore(iteration, args=ocp.args.StandardRestore(abstract))
+            if not any(leaf is LEFT_OUT for leaf in jax.tree.leaves(abstract)):
+                return self._manager.restore(iteration, args=ocp.args.StandardRestore(abstract))
+            # Orbax's manager of such saves restores whole trees only; they are on disk like any other tree.
+            arguments = ocp.checkpoint_utils.construct_restore_args(abstract)
+            with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+                return reader.restore(
+                    self._folder / str(iteration) / "default",
+                    args=ocp.args.PyTreeRestore(item=abstract, restore_args=arguments),
+                )
 
     def restore_latest(self, abstract: Any, say: Callable[[str], None]) -> tuple[int, Any] | None:
         """The newest readable save and its iteration; None if there are no saves. Damaged ones are reported with `say`.
