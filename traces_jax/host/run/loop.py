@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 import jax
 import numpy as np
 
+from traces_jax import config as config_lib
 from traces_jax.config import Config
 from traces_jax.core.learner import LearnerState
-from traces_jax.host import cli, errors, runtime
+from traces_jax.host import cli, errors, runtime, sinks
 from traces_jax.host.data import prior
 from traces_jax.host.run import best as best_lib
 from traces_jax.host.run import build as build_lib
@@ -25,6 +26,7 @@ from traces_jax.sources import Prior
 
 def train(config: Config, folder: pathlib.Path) -> bool:
     """Runs or resumes, then evaluates. Returns whether the run is complete (and not stopped by Ctrl-C)."""
+    sinks.classes(config)  # What cannot be loaded is refused before the run begins.
     built = build_lib.build(config)
     # Only a new run reads the prior. A resumed run has it in its state; the file may be gone by then.
     start = None if _has_begun(folder) else prior.load(config, built.task, print)
@@ -115,7 +117,7 @@ class _Run:
         config, every = self._config, self._config.run.checkpoint_every
         sound = self._sound_iterations(state, done)
         self._check_some_are_sound(sound, done)
-        writer = metrics.MetricWriter(self._folder, sound, tensorboard=config.run.tensorboard, say=view.say)
+        writer = metrics.MetricWriter(self._folder, sound, sinks=self._sinks(list(sound)), say=view.say)
         started = time.monotonic()
         saved = done
         try:
@@ -144,6 +146,10 @@ class _Run:
         finally:
             writer.close()
         return done, state
+
+    def _sinks(self, lanes: list[str]) -> list[sinks.Sink]:
+        about = sinks.RunInfo(self._folder, self._identity, lanes, config_lib.to_dict(self._config))
+        return [kind(about) for kind in sinks.classes(self._config)]
 
     def _sound_iterations(self, state: LearnerState, done: int) -> dict[str, int]:
         """For each lane, in how many of the `done` iterations it was finite."""
