@@ -16,7 +16,6 @@ from traces_jax.host.run import build, checkpoint
 from traces_jax.tasks import probe
 
 
-
 class Wander(probe.History):
     """Observations that wander, from a random start, with the actions."""
 
@@ -44,7 +43,10 @@ SMALL = {
 LEARNED = {"method": {"source": "traces"}, "labels": {"interval": 2}, "estimator": {"decoder": (8,)}}
 SETTINGS = {
     "no_memory": {},
-    "unbounded": {"policy": {"hidden": (8, 8), "mean": "free", "activation": "tanh"}, "normalize": {"observations": False}},
+    "unbounded": {
+        "policy": {"hidden": (8, 8), "mean": "free", "activation": "tanh"},
+        "normalize": {"observations": False},
+    },
     "memory": LEARNED,
     "raw_memory": {**LEARNED, "estimator": {"decoder": (8,), "normalize_inputs": False, "decoder_reads": "summary"}},
     "true_budget": {"method": {"source": "oracle", "solver": "ppo_saute"}, "constraint": {"cost_limit": 2.0}},
@@ -184,16 +186,17 @@ def test_credits_of_an_episode(run):
     observations, actions = transitions.observation[0], transitions.action[0]
     found = policy.estimator.credits(observations, actions)
     loaded = saved.read(folder, "deployed", 0, print).deployed
-    expected = learner.source.credits(
+    said = learner.source.credits(
         loaded.config, loaded.state.source, loaded.state.normalizers.observation, observations, actions
     )
+    expected = said.credit
     np.testing.assert_allclose(found, expected, atol=1e-5)
     # A part of an episode, of one environment.
     part = policy.estimator.credits(observations[:5, 2], actions[:5, 2])
     np.testing.assert_allclose(part, expected[:5, 2], atol=1e-5)
     probability = policy.estimator.probability(observations[:5, 2], actions[:5, 2])
-    np.testing.assert_allclose(probability, np.exp(-np.cumsum(expected[:5, 2])), atol=1e-5)
-    with pytest.raises(traces_jax.UserError, match=r"observations \[8, 6, 2\] and actions \[7, 6, 1\] given; .* right"):
+    np.testing.assert_allclose(probability, np.exp(said.log_probability[:5, 2]), atol=1e-5)
+    with pytest.raises(traces_jax.UserError, match=r"observations \[8, 6, 2\] and actions \[7, 6, 1\] do not fit; .* right"):
         policy.estimator.credits(observations, actions[:7])
 
 
@@ -262,7 +265,13 @@ def test_labels_on_the_card_are_those_until_the_policy(run):
     from traces_jax.host.deploy import card
 
     rows = [
-        {"lane": f"seed={seed}", "iteration": i, "steps": 32, "labels/trajectories": 10.0 * i + seed, "labels/queries": i}
+        {
+            "lane": f"seed={seed}",
+            "iteration": i,
+            "steps": 32,
+            "labels/trajectories": 10.0 * i + seed,
+            "labels/queries": i,
+        }
         for i in range(6)
         for seed in (0, 1)
     ]

@@ -50,7 +50,7 @@ def _settings() -> str:
 
 
 class _Train(types.ModuleType):
-    """Python puts this module in the place of the function `traces_jax.train` when it is imported: it can be called too."""
+    """This module, which can be called: importing it puts it in the place of the function `traces_jax.train`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> pathlib.Path:
         return session.train(*args, **kwargs)

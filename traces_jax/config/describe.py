@@ -26,7 +26,9 @@ class Setting:
 
 def groups() -> dict[str, str]:
     """The groups of settings and what each is about, in one sentence."""
-    return {name: (inspect.getdoc(cls) or "").partition("\n\n")[0].replace("\n", " ") for name, cls in _classes().items()}
+    return {
+        name: (inspect.getdoc(cls) or "").partition("\n\n")[0].replace("\n", " ") for name, cls in _classes().items()
+    }
 
 
 def settings(group: str) -> list[Setting]:
@@ -48,7 +50,9 @@ def page(group: str, width: int = 100) -> str:
     for setting in settings(group):
         sentence = f"{setting.comment} " if setting.comment else ""
         lines.append(f"  --config.{setting.path}={_shown(setting.default)}")
-        lines += textwrap.wrap(f"{sentence}({setting.right})", width, initial_indent="      ", subsequent_indent="      ")
+        lines += textwrap.wrap(
+            f"{sentence}({setting.right})", width, initial_indent="      ", subsequent_indent="      "
+        )
     return "\n".join(lines)
 
 

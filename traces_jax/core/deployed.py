@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from traces_jax.config import Config
 from traces_jax.core import rollout
 from traces_jax.core.learner import Learner, LearnerState
+from traces_jax.sources import Credits
 
 
 @flax.struct.dataclass
@@ -42,9 +43,7 @@ class Deployed:
         player = self.learner.player(self.config, self.state)
         return Remembered(memory=player.begin(count), started=jnp.zeros((count,), bool))
 
-    def step(
-        self, remembered: Remembered, observation: jax.Array, cost: jax.Array
-    ) -> tuple[jax.Array, Remembered]:
+    def step(self, remembered: Remembered, observation: jax.Array, cost: jax.Array) -> tuple[jax.Array, Remembered]:
         """Mean actions [B, A] for raw observations [B, O], and the memory after them.
 
         cost: [B] true cost of the step before; only read by a policy that `reads_cost`.
@@ -62,11 +61,10 @@ class Deployed:
             memory = player.remember(memory, observation, action, jnp.zeros_like(cost))
         return action, Remembered(memory=memory, started=jnp.ones_like(remembered.started))
 
-    def credits(self, observation: jax.Array, action: jax.Array) -> jax.Array | None:
-        """Mean clamped credits [T, B] of episodes, raw observation [T, B, O] and action [T, B, A].
+    def credits(self, observation: jax.Array, action: jax.Array) -> Credits | None:
+        """What the estimator says of episodes, raw observation [T, B, O] and action [T, B, A].
 
         None for a cost source without an estimator.
         """
         source, state = self.learner.source, self.state
         return source.credits(self.config, state.source, state.normalizers.observation, observation, action)
-

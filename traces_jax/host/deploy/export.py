@@ -1,9 +1,9 @@
 """Writes a policy as files for other programs, and a card that says what it is.
 
-  policy.onnx   for ONNX runtimes
-  policy.jax    for JAX without this package: jax.export.deserialize(bytes).call(...)
-  card.json     where the policy comes from, and the sizes of its inputs and outputs
-  card.md       the same to read
+policy.onnx   for ONNX runtimes
+policy.jax    for JAX without this package: jax.export.deserialize(bytes).call(...)
+card.json     where the policy comes from, and the sizes of its inputs and outputs
+card.md       the same to read
 """
 
 import dataclasses
@@ -97,7 +97,9 @@ class Flat:
         return any(leaf.any() for leaf in self._first) or self.deployed.reads_cost
 
 
-def export(saved: Saved, run: pathlib.Path, out: pathlib.Path, formats: Sequence[str], say: Callable[[str], None]) -> None:
+def export(
+    saved: Saved, run: pathlib.Path, out: pathlib.Path, formats: Sequence[str], say: Callable[[str], None]
+) -> None:
     """Writes the folder, atomically. Each file is compared with the policy before it is kept."""
     flat = Flat(saved.deployed)
     about = card.facts(saved, run, traces_jax.__version__)
@@ -112,7 +114,8 @@ def export(saved: Saved, run: pathlib.Path, out: pathlib.Path, formats: Sequence
             difference = float(np.max(np.abs(found - expected)))
             if not difference <= TOLERANCE:
                 raise errors.UserError(
-                    f"{path.name} differs from the policy by {difference:.2g}, more than {TOLERANCE:g}; nothing is written."
+                    f"{path.name} differs from the policy by {difference:.2g}, more than {TOLERANCE:g}; nothing is "
+                    "written."
                 )
             about.setdefault("largest_difference", {})[path.name] = difference
             say(f"{path.name}: differs from the policy by at most {difference:.1e} on {_CHECKED} observations")
@@ -162,9 +165,7 @@ def _samples(flat: Flat) -> tuple[np.ndarray, np.ndarray]:
     return observation.astype(np.float32), random.integers(0, 2, shape).astype(np.float32)
 
 
-def _played(
-    flat: Flat, play: Callable[..., Sequence[Any]], samples: tuple[np.ndarray, np.ndarray]
-) -> np.ndarray:
+def _played(flat: Flat, play: Callable[..., Sequence[Any]], samples: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """The outputs [T, B, A + M] of a policy that plays all episodes."""
     observations, costs = samples
     memory = np.zeros((observations.shape[1], flat.memory_size), np.float32)

@@ -44,7 +44,7 @@ class Graph:
         return self.add("Clip", value, *bounds)
 
     def linear(self, value: str, kernel: Any, bias: Any) -> str:
-        """value @ kernel + bias. kernel: [inputs, outputs]."""
+        """Value @ kernel + bias. kernel: [inputs, outputs]."""
         return self.add("Gemm", value, self.constant(kernel), self.constant(bias))
 
     def normalized(self, value: str, statistics: RunningStatistics) -> str:
@@ -86,7 +86,10 @@ class Graph:
             self._nodes,
             "policy",
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape(size)) for name, size in inputs.items()],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape(size)) for name, (_, size) in outputs.items()],
+            [
+                helper.make_tensor_value_info(name, TensorProto.FLOAT, shape(size))
+                for name, (_, size) in outputs.items()
+            ],
             self._constants,
         )
         model = helper.make_model(

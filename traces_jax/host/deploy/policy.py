@@ -3,6 +3,7 @@
 import os
 import pathlib
 import warnings
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,37 +21,45 @@ class Estimator:
     """The estimator of a run: what it says of episodes."""
 
     def __init__(self, deployed: Deployed):
-        self._horizon = deployed.learner.task.horizon
-        self._sizes = deployed.learner.task.observation_size, deployed.learner.task.action_size
+        task = deployed.learner.task
+        self._horizon = task.horizon
+        self._sizes = task.observation_size, task.action_size
         self._credits = jax.jit(deployed.credits)
 
     def credits(self, observations: ArrayLike, actions: ArrayLike) -> NDArray[np.float32]:
-        """The credit of each step for a violation: how much it lowers the log-probability of being accepted.
+        """The credit of each step for a violation: its expected cost, by the estimator.
 
-        observations: [T, O], before each step; actions: [T, A], those of the policy, before the task clips them. Several
-        episodes of equal length at once: [T, B, O] and [T, B, A]. Returns [T] or [T, B], all at least 0.
+        observations: [T, O] before each step; actions: [T, A] of the policy, before the task clips them. Several
+        episodes of equal length at once: [T, B, O] and [T, B, A]. Returns [T] or [T, B].
         """
-        given = [np.asarray(values, np.float32) for values in (observations, actions)]
-        whole = "; observations [T, {}] and actions [T, {}], or [T, B, ...], would be right.".format(*self._sizes)
-        if any(values.ndim not in (2, 3) or values.shape[-1] != n for values, n in zip(given, self._sizes, strict=True)):
-            raise errors.UserError(f"observations {list(given[0].shape)} and actions {list(given[1].shape)} given{whole}")
-        if given[0].shape[:-1] != given[1].shape[:-1] or not given[0].shape[0]:
-            raise errors.UserError(f"observations {list(given[0].shape)} and actions {list(given[1].shape)} given{whole}")
-        single = given[0].ndim == 2
-        steps = given[0].shape[0]
-        # One compiled program serves all lengths: a credit depends on earlier steps only.
-        padding = [(0, max(self._horizon - steps, 0)), *[(0, 0)] * 2]
-        padded = [np.pad(values[:, None] if single else values, padding) for values in given]
-        with jax.default_device(saved_lib.cpu()):
-            found = np.asarray(self._credits(*padded))[:steps]
-        return found[:, 0] if single else found
+        return self._said(observations, actions).credit
 
     def probability(self, observations: ArrayLike, actions: ArrayLike) -> NDArray[np.float32]:
-        """The estimated probability that the episode is acceptable up to and including each step, by mean credits.
+        """The estimated probability that the episode is acceptable up to and including each step.
 
         Arguments and shapes as in `credits`.
         """
-        return np.exp(-np.cumsum(self.credits(observations, actions), axis=0))
+        return np.exp(self._said(observations, actions).log_probability)
+
+    def _said(self, observations: ArrayLike, actions: ArrayLike) -> Any:
+        """Credits and log-probabilities, [T] or [T, B]."""
+        given = [np.asarray(values, np.float32) for values in (observations, actions)]
+        fits = all(
+            values.ndim in (2, 3) and values.shape[-1] == size
+            for values, size in zip(given, self._sizes, strict=True)
+        )
+        if not fits or given[0].shape[:-1] != given[1].shape[:-1] or not given[0].shape[0]:
+            raise errors.UserError(
+                f"observations {list(given[0].shape)} and actions {list(given[1].shape)} do not fit; [T, "
+                f"{self._sizes[0]}] and [T, {self._sizes[1]}], or [T, B, ...], would be right."
+            )
+        steps, single = given[0].shape[0], given[0].ndim == 2
+        # One compiled program serves all lengths: what is said of a step depends on earlier ones only.
+        padding = [(0, max(self._horizon - steps, 0)), *[(0, 0)] * 2]
+        padded = [np.pad(values[:, None] if single else values, padding) for values in given]
+        with jax.default_device(saved_lib.cpu()):
+            said = self._credits(*padded)
+        return jax.tree.map(lambda leaf: np.array(leaf)[:steps, 0] if single else np.array(leaf)[:steps], said)
 
 
 class Policy:
@@ -76,9 +85,7 @@ class Policy:
         self.observation_size: int = task.observation_size
         self.action_size: int = task.action_size
         self.reads_cost: bool = self._deployed.reads_cost
-        self.estimator: Estimator | None = (
-            Estimator(self._deployed) if self._deployed.learner.source.learns else None
-        )
+        self.estimator: Estimator | None = Estimator(self._deployed) if self._deployed.learner.source.learns else None
         self._now: Remembered | None = None
         self._device = saved_lib.cpu()
         self._jitted = jax.jit(self._deployed.step)
@@ -107,13 +114,13 @@ class Policy:
                 self._now = self.begin(rows.shape[0])
             elif self._now.started.shape != rows.shape[:1]:
                 raise errors.UserError(
-                    f"{rows.shape[0]} observations follow {self._now.started.shape[0]} of the step before; call reset() "
-                    f"first to begin other episodes."
+                    f"{rows.shape[0]} observations follow {self._now.started.shape[0]} of the step before; to begin "
+                    "other episodes, call reset() first."
                 )
             elif self.reads_cost and cost is None:
                 raise errors.UserError(
-                    "this policy has a budget of the true cost: call policy(observation, cost) with the cost of the step "
-                    "before."
+                    "this policy has a budget of the true cost: call policy(observation, cost) with the cost of the "
+                    "step before."
                 )
             paid = np.zeros(len(rows), np.float32) if cost is None else np.asarray(cost, np.float32).reshape(len(rows))
             action, self._now = self._jitted(self._now, rows, paid)

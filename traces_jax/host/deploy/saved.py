@@ -83,8 +83,8 @@ def _only(wanted: Callable[[Any], Any], shapes: Any) -> Any:
     read = {id(leaf) for leaf in jax.tree.leaves(wanted(shapes))}
     place = jax.sharding.SingleDeviceSharding(cpu())
     return jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
-        if id(leaf) in read
-        else checkpoint.LEFT_OUT,
+        lambda leaf: (
+            jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place) if id(leaf) in read else checkpoint.LEFT_OUT
+        ),
         shapes,
     )

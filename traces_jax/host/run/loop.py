@@ -16,9 +16,9 @@ from traces_jax.config import Config
 from traces_jax.core.learner import LearnerState
 from traces_jax.host import cli, errors, runtime, sinks
 from traces_jax.host.data import prior
+from traces_jax.host.run import announce, checkpoint, evaluation, metrics, progress
 from traces_jax.host.run import best as best_lib
 from traces_jax.host.run import build as build_lib
-from traces_jax.host.run import announce, checkpoint, evaluation, metrics, progress
 from traces_jax.host.run import folder as folder_lib
 from traces_jax.host.run.build import Built
 from traces_jax.sources import Prior
