@@ -6,6 +6,7 @@ a run that was stopped. Press Ctrl-C to stop; the state is saved. From Python: t
 
 import pathlib
 import sys
+import textwrap
 import types
 from typing import Any
 
@@ -14,7 +15,7 @@ from ml_collections import config_flags
 
 from traces_jax import config as config_lib
 from traces_jax.config import describe
-from traces_jax.host import cli, experiment, runtime, session, shipped
+from traces_jax.host import cli, experiment, help, runtime, session, shipped
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment: a name such as ball_run, or a file.")
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Folder of the run. Default: runs/<name of the experiment>.")
@@ -46,7 +47,8 @@ def main() -> int:
 def _settings() -> str:
     """The groups of settings and the experiments, for --help."""
     lines = [f"  {name:<20}{sentence}" for name, sentence in describe.groups().items()]
-    return "\n".join([f"Experiments: {', '.join(shipped.names())}.", "Settings (--list=GROUP):", *lines])
+    experiments = textwrap.fill(f"Experiments: {', '.join(shipped.names())}.", help.WIDTH)
+    return "\n".join([experiments, "Settings (--list=GROUP):", *lines])
 
 
 class _Train(types.ModuleType):

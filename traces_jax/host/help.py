@@ -20,7 +20,7 @@ def page(doc: str, own_flags: Iterable[flags.Flag], more: str = "") -> str:
     head, _, body = doc.strip().partition("\n")
     example = head.partition(": ")[2]
     width = min(WIDTH, shutil.get_terminal_size((WIDTH, LINES)).columns)
-    parts = [body.strip(), "\n".join(_flag(flag, width) for flag in own_flags), more.rstrip(), f"Example:\n  {example}"]
+    parts = [body.strip(), "\n".join(_flag(flag, width) for flag in own_flags), more, f"Example:\n  {example}"]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -27,7 +27,8 @@ def experiment(name: str | os.PathLike[str]) -> ml_collections.ConfigDict:
     found = runpy.run_path(str(path))
     if "get_config" not in found:
         raise errors.UserError(f"{path} has no function get_config().")
-    return found["get_config"]()
+    # Locked: a name that does not exist raises at once.
+    return found["get_config"]().lock()
 
 
 def train(config: Settings, run_dir: str | os.PathLike[str] | None = None) -> pathlib.Path:

@@ -23,7 +23,7 @@ def main() -> None:
     argparse.ArgumentParser(
         prog="python -m traces_jax.tasks",
         description="Lists the tasks. Your own is named module:Class, see docs/own_task.md.",
-        epilog="Example: python -m traces_jax.train --config ball_run --config.task=SafetyBallRun-v0",
+        epilog="Example: python -m traces_jax.tasks",
     ).parse_args()
     print("\n".join(table()))
 
