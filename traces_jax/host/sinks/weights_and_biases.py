@@ -11,6 +11,7 @@ from typing import Any
 
 import wandb
 
+from traces_jax.host import errors
 from traces_jax.host.sinks.base import NOT_METRICS, RunInfo, Sink
 
 
@@ -19,20 +20,13 @@ class WeightsAndBiases(Sink):
 
     def __init__(self, run: RunInfo):
         super().__init__(run)
-        self._runs = {
-            lane: wandb.init(
-                project=os.environ.get("WANDB_PROJECT", "traces_jax"),
-                group=run.folder.resolve().name,
-                name=f"{run.folder.resolve().name} {lane}",
-                id=_identity(run, lane),
-                resume="allow",
-                reinit="create_new",
-                dir=str(run.folder),
-                config={"lane": lane, **run.config},
-                settings=wandb.Settings(silent=True, console="off"),
-            )
-            for lane in run.lanes
-        }
+        try:
+            self._runs = {lane: _begun(run, lane) for lane in run.lanes}
+        except wandb.Error as error:
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise errors.UserError(
+                f"run.sink=wandb cannot begin: {reason}; `wandb login`, WANDB_MODE=offline, or run.sink=none."
+            ) from None
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Adds a row at its iteration; environment steps are one of its metrics."""
@@ -46,6 +40,22 @@ class WeightsAndBiases(Sink):
         """Waits until everything is sent, or written for `wandb sync`."""
         for known in self._runs.values():
             known.finish()
+
+
+def _begun(run: RunInfo, lane: str) -> wandb.Run:
+    """The run of a lane, new or continued."""
+    name = run.folder.resolve().name
+    return wandb.init(
+        project=os.environ.get("WANDB_PROJECT", "traces_jax"),
+        group=name,
+        name=f"{name} {lane}",
+        id=_identity(run, lane),
+        resume="allow",
+        reinit="create_new",
+        dir=str(run.folder),
+        config={"lane": lane, **run.config},
+        settings=wandb.Settings(silent=True, console="off"),
+    )
 
 
 def _identity(run: RunInfo, lane: str) -> str:
