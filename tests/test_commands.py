@@ -83,7 +83,8 @@ def test_experiments_by_name(tmp_path, monkeypatch):
     assert shipped.find("ball_run") == shipped.find("experiments/ball_run.py") == ROOT / "experiments/ball_run.py"
     assert shipped.find("experiments/studies/smoke.py") == ROOT / "experiments/studies/smoke.py"
     assert shipped.names() == sorted(path.stem for path in (ROOT / "experiments").glob("*.py"))
-    (tmp_path / "ball_run.py").write_text("from traces_jax import config\ndef get_config(): return config.make(seed=7)\n")
+    own = "from traces_jax import config\ndef get_config(): return config.make(seed=7)\n"
+    (tmp_path / "ball_run.py").write_text(own)
     assert traces_jax.experiment("ball_run.py").seed == 7
     config = traces_jax.experiment("ball_run")
     assert (config.task, config.seed) == ("SafetyBallRun-v0", 0)
@@ -95,13 +96,16 @@ def test_experiments_by_name(tmp_path, monkeypatch):
 
 def test_commands_outside_the_repository(tmp_path, environment):
     """By name, with --print_config, through the list of commands."""
-    done = run("traces_jax", "train", "--config=ball_run", "--config.seeds=3", "--print_config", cwd=tmp_path, environment=environment)  # fmt: skip
+    flags = ["--config=ball_run", "--config.seeds=3", "--print_config"]
+    done = run("traces_jax", "train", *flags, cwd=tmp_path, environment=environment)
     assert done.returncode == 0, done.stderr
     tree = json.loads(done.stdout)
     assert (tree["task"], tree["seeds"]) == ("SafetyBallRun-v0", 3)
     assert not list(tmp_path.iterdir())
     wrong = run("traces_jax", "trian", cwd=tmp_path, environment=environment)
-    assert wrong.returncode == 2 and wrong.stderr.startswith("traces_jax: 'trian' is not a command; choose one of train,")
+    assert wrong.returncode == 2 and wrong.stderr.startswith(
+        "traces_jax: 'trian' is not a command; choose one of train,"
+    )
 
 
 def test_tasks_are_listed(capsys, monkeypatch):

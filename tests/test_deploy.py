@@ -196,7 +196,9 @@ def test_credits_of_an_episode(run):
     np.testing.assert_allclose(part, expected[:5, 2], atol=1e-5)
     probability = policy.estimator.probability(observations[:5, 2], actions[:5, 2])
     np.testing.assert_allclose(probability, np.exp(said.log_probability[:5, 2]), atol=1e-5)
-    with pytest.raises(traces_jax.UserError, match=r"observations \[8, 6, 2\] and actions \[7, 6, 1\] do not fit; .* right"):
+    with pytest.raises(
+        traces_jax.UserError, match=r"observations \[8, 6, 2\] and actions \[7, 6, 1\] do not fit; .* right"
+    ):
         policy.estimator.credits(observations, actions[:7])
 
 

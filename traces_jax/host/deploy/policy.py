@@ -45,8 +45,7 @@ class Estimator:
         """Credits and log-probabilities, [T] or [T, B]."""
         given = [np.asarray(values, np.float32) for values in (observations, actions)]
         fits = all(
-            values.ndim in (2, 3) and values.shape[-1] == size
-            for values, size in zip(given, self._sizes, strict=True)
+            values.ndim in (2, 3) and values.shape[-1] == size for values, size in zip(given, self._sizes, strict=True)
         )
         if not fits or given[0].shape[:-1] != given[1].shape[:-1] or not given[0].shape[0]:
             raise errors.UserError(
