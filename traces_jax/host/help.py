@@ -25,10 +25,10 @@ def page(doc: str, own_flags: Iterable[flags.Flag], more: str = "") -> str:
 
 
 def _flag(flag: flags.Flag, width: int) -> str:
-    known = flag.default not in (None, "", [], False)
-    default = f" Default: {flag.default_as_str.strip(_QUOTES)}." if known and "Default" not in flag.help else ""
+    what, known = (flag.help or "").rstrip("."), flag.default not in (None, "", [], False)
+    default = f" Default: {str(flag.default_as_str).strip(_QUOTES)}." if known and "Default" not in what else ""
     name = f"  --{flag.name}{'' if flag.boolean else '=...'}"
-    lines = textwrap.wrap(f"{flag.help.rstrip('.')}.{default}", width - _INDENT) or [""]
+    lines = textwrap.wrap(f"{what}.{default}", width - _INDENT) or [""]
     first = f"{name:<{_INDENT}}{lines[0]}" if len(name) < _INDENT - 1 else f"{name}  {lines[0]}"
     return "\n".join([first, *(" " * _INDENT + line for line in lines[1:])])
 
