@@ -7,13 +7,14 @@ import subprocess
 import sys
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, make_config
 
 import traces_jax
 from traces_jax import __main__ as commands
 from traces_jax import config as config_lib
 from traces_jax.config import describe
 from traces_jax.host import completion, help, session, shipped
+from traces_jax.host.run import announce, build
 
 PACKAGE = pathlib.Path(traces_jax.__file__).parent
 
@@ -90,6 +91,7 @@ def test_experiments_by_name(tmp_path, monkeypatch):
     assert (config.task, config.seed) == ("SafetyBallRun-v0", 0)
     with pytest.raises(AttributeError):
         config.ppo.clop = 1
+    assert shipped.find_study("smoke") == shipped.find("experiments/studies/smoke.py")
     with pytest.raises(traces_jax.UserError, match="experiment 'ball_ran' does not exist; give a file, or one of ant,"):
         traces_jax.experiment("ball_ran")
 
@@ -152,3 +154,39 @@ def test_train_is_one_name_however_it_is_reached(monkeypatch):
     module = __import__("traces_jax.train", fromlist=["train"])
     module("ball_run", run_dir="runs/a")
     assert seen == [(("ball_run",), {"run_dir": "runs/a"})]
+
+
+def test_importing_loads_nothing_but_what_is_used():
+    code = (
+        "import sys, traces_jax\n"
+        "heavy = ('jax', 'numpy', 'absl', 'mujoco')\n"
+        "assert not [name for name in heavy if name in sys.modules]\n"
+        "assert {'load', 'train', 'experiment', 'Policy', 'UserError'} <= set(dir(traces_jax))\n"
+        "assert traces_jax.config.make(seed=3).seed == 3\n"
+        "try: traces_jax.lode\n"
+        "except AttributeError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "module 'traces_jax' has no attribute 'lode'\n", done.stderr
+
+
+def test_a_run_says_what_it_runs_on():
+    settings = {"task": "ProbeHistory", "steps": 3200, "seeds": 2, "environment": {"count": 4, "steps": 8}}
+    settings |= {"ppo": {"minibatch": 8}, "policy": {"hidden": (8,)}, "critic": {"hidden": (8,)}}
+    settings |= {"estimator": {"hidden": 2, "depth": 1, "decoder": (4,)}, "method": {"source": "traces"}}
+    settings |= {"labels": {"interval": 4}, "sweep": "ppo.clip=0.1,0.2"}
+    lines = announce.lines(build.build(make_config(**settings)))
+    found = dict(line.split(maxsplit=1) for line in lines)
+    assert found["device"].startswith("2 of 2 CPU cores (")
+    assert found["engine"] == "none"
+    assert found["lanes"] == "4: seeds 0 to 1, each with 2 settings"
+    # Actor: 1 observation and 2 of memory to 8 to 1, and a deviation. Critics: 1 and 3 to 8 to 1. GRU of 2 inputs and 2
+    # units: 12 + 12 + 6 + 6; decoder: 4 of memory and 2 of the step to 4; two heads.
+    sizes = (3 * 8 + 8) + (8 + 1) + 1, (8 + 8 + 9) + (3 * 8 + 8 + 9), 36 + (6 * 4 + 4) + 2 * 5
+    assert found["networks"] == "parameters of each lane: actor {}, critics {}, estimator {}".format(*sizes)
+    # 100 iterations of 4 episodes; 13 % of them.
+    assert found["labels"].startswith("up to 52 trajectories of each lane, of about 400 ")
+    few = make_config(**settings, query={"budget": 7})
+    assert announce.lines(build.build(few))[-1].startswith("labels    up to 7 ")
+    oracle = make_config(**{**settings, "method": {"source": "oracle"}})
+    assert announce.lines(build.build(oracle))[-1].startswith("labels    none ")

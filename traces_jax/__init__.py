@@ -25,12 +25,16 @@ _MODULES = {
     "traces_jax.host.errors": ("ConfigError", "OwnError", "UserError"),
     "traces_jax.host.session": ("experiment", "train"),
 }
+# Those that are named in the documents: `traces_jax.config.make`, `traces_jax.tasks.make`.
+_PACKAGES = ("config", "tasks")
 
 
 def __getattr__(name: str) -> typing.Any:
     for module, names in _MODULES.items():
         if name in names:
             return getattr(importlib.import_module(module), name)
+    if name in _PACKAGES:
+        return importlib.import_module(f"traces_jax.{name}")
     raise AttributeError(f"module 'traces_jax' has no attribute {name!r}")
 
 

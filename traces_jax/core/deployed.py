@@ -52,6 +52,7 @@ class Deployed:
         player = learner.player(config, self.state)
         memory = remembered.memory
         if self.reads_cost:
+            assert memory.solver is not None, "begin() made it"
             budget = learner.source.budget(config, self.state.source) if learner.source.sums(config) else None
             paid = learner.solver.carry(config, memory.solver, cost, budget)
             memory = dataclasses.replace(memory, solver=rollout.where(remembered.started, paid, memory.solver))

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import runpy
+import typing
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from traces_jax.config import Config, presets
 from traces_jax.host import errors, runtime, shipped
 
 # What `train` understands as settings.
-Settings = Config | ml_collections.ConfigDict | Mapping[str, Any] | str | os.PathLike[str]
+Settings: typing.TypeAlias = Config | ml_collections.ConfigDict | Mapping[str, Any] | str | os.PathLike[str]
 
 
 def experiment(name: str | os.PathLike[str]) -> ml_collections.ConfigDict:

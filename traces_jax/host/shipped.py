@@ -33,3 +33,9 @@ def find(name: str) -> pathlib.Path:
     below = path.relative_to("experiments") if path.parts[:1] == ("experiments",) else path
     ours = folder() / (below if below.suffix == ".py" else below.with_name(f"{below.name}.py"))
     return ours if not path.is_absolute() and ours.is_file() else path
+
+
+def find_study(name: str) -> pathlib.Path:
+    """The same for a study: main_table, experiments/studies/main_table.py, or a file."""
+    path, ours = find(name), find(f"experiments/studies/{name}")
+    return ours if ours.is_file() and not path.is_file() else path

@@ -123,7 +123,7 @@ def export(
         files.write_text(folder / "card.md", card.page(about))
 
 
-def _write_jax(flat: Flat, path: pathlib.Path) -> Callable[..., Sequence[Any]]:
+def _write_jax(flat: Flat, path: pathlib.Path) -> Callable[..., Any]:
     batch = jax.export.symbolic_shape("batch")[0]
     shapes = [
         jax.ShapeDtypeStruct([batch if size == "batch" else size for size in shape], jnp.float32)
@@ -137,7 +137,7 @@ def _write_jax(flat: Flat, path: pathlib.Path) -> Callable[..., Sequence[Any]]:
     return jax.export.deserialize(bytearray(data)).call
 
 
-def _write_onnx(flat: Flat, about: dict[str, Any], path: pathlib.Path) -> Callable[..., Sequence[Any]]:
+def _write_onnx(flat: Flat, about: dict[str, Any], path: pathlib.Path) -> Callable[..., Any]:
     try:
         import onnx.reference
 
@@ -162,10 +162,10 @@ def _samples(flat: Flat) -> tuple[np.ndarray, np.ndarray]:
     deviation = np.sqrt(np.maximum(statistics.squares / max(float(statistics.count) - 1.0, 1.0), 1e-4))
     shape = (10, _CHECKED // 10)
     observation = statistics.mean + 2.0 * deviation * random.standard_normal((*shape, len(statistics.mean)))
-    return observation.astype(np.float32), random.integers(0, 2, shape).astype(np.float32)
+    return np.asarray(observation, np.float32), random.integers(0, 2, shape).astype(np.float32)
 
 
-def _played(flat: Flat, play: Callable[..., Sequence[Any]], samples: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+def _played(flat: Flat, play: Callable[..., Any], samples: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """The outputs [T, B, A + M] of a policy that plays all episodes."""
     observations, costs = samples
     memory = np.zeros((observations.shape[1], flat.memory_size), np.float32)
