@@ -1,6 +1,8 @@
 """Policies outside of training: in Python, and as files. They must play what evaluations play."""
 
+import dataclasses
 import json
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,7 @@ from jax import lax
 import traces_jax
 from traces_jax.core import rollout
 from traces_jax.host.deploy import export, saved
+from traces_jax.host.deploy.policy import Policy
 from traces_jax.host.run import build, checkpoint
 from traces_jax.tasks import probe
 
@@ -43,15 +46,29 @@ SMALL = {
 LEARNED = {"method": {"source": "traces"}, "labels": {"interval": 2}, "estimator": {"decoder": (8,)}}
 SETTINGS = {
     "no_memory": {},
-    "unbounded": {
+    "memory": LEARNED,
+    "raw": {
+        **LEARNED,
         "policy": {"hidden": (8, 8), "mean": "free", "activation": "tanh"},
+        "estimator": {"decoder": (8,), "normalize_inputs": False, "decoder_reads": "summary"},
         "normalize": {"observations": False},
     },
-    "memory": LEARNED,
-    "raw_memory": {**LEARNED, "estimator": {"decoder": (8,), "normalize_inputs": False, "decoder_reads": "summary"}},
     "true_budget": {"method": {"source": "oracle", "solver": "ppo_saute"}, "constraint": {"cost_limit": 2.0}},
     "learned_budget": {**LEARNED, "method": {"source": "traces", "solver": "ppo_saute"}},
 }
+
+
+@dataclasses.dataclass
+class Run:
+    """A run folder, its first policy, and an episode of six environments with the deployed policy of each seed."""
+
+    name: str
+    folder: pathlib.Path
+    saved: saved.Saved
+    policy: Policy
+    observations: np.ndarray  # [S, T, B, O]
+    actions: np.ndarray  # [S, T, B, A]
+    costs: np.ndarray  # [S, T, B] of the step before
 
 
 def moved(statistics, key):
@@ -66,7 +83,7 @@ def moved(statistics, key):
 
 @pytest.fixture(scope="module", params=SETTINGS)
 def run(request, tmp_path_factory):
-    """A run folder whose policy has seen something, and, of each seed, an episode of its deployed policy."""
+    """Policies that have seen something."""
     changes = {**SMALL, **SETTINGS[request.param]}
     config = make_config(**{**changes, "constraint": {**SMALL["constraint"], **changes["constraint"]}})
     folder = tmp_path_factory.mktemp(request.param) / "run"
@@ -91,123 +108,110 @@ def run(request, tmp_path_factory):
         quiet = jnp.zeros((8, 6, learner.task.action_size))
         player = learner.player(settings, learner.deployed(state))
         _, transitions, truth = rollout.run(learner.task, player, start, quiet, jax.random.split(jax.random.key(4), 6))
-        return transitions, truth.cost, learner.deployed(state)
+        return transitions, truth.cost
 
-    played = jax.jit(jax.vmap(episode))(built.program.settings, state)
-    return request.param, folder, learner, jax.device_get(played[:2])
-
-
-def costs_before(cost):
-    """The cost of the step before each, [T, B]."""
-    return np.concatenate([np.zeros_like(cost[:1]), cost[:-1]])
+    transitions, cost = jax.device_get(jax.jit(jax.vmap(episode))(built.program.settings, state))
+    found = saved.read(folder, "deployed", None, pytest.fail)
+    before = np.concatenate([np.zeros_like(cost[:, :1]), cost[:, :-1]], axis=1)
+    return Run(request.param, folder, found, Policy(found), transitions.observation, transitions.action, before)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_it_plays_what_evaluation_plays(run, seed):
-    _, folder, _, (transitions, cost) = run
-    policy = traces_jax.load(folder, seed=seed)
-    observations, expected = transitions.observation[seed], transitions.action[seed]
+def test_it_plays_what_evaluation_plays(run):
+    policy, expected = run.policy, run.actions[0]
     assert np.ptp(expected) > 1e-3, "the episodes must differ from step to step"
-    found = [policy(o, c) for o, c in zip(observations, costs_before(cost[seed]), strict=True)]
+    policy.reset()
+    found = [policy(o, c) for o, c in zip(run.observations[0], run.costs[0], strict=True)]
     np.testing.assert_allclose(found, expected, atol=1e-5)
     # One environment alone, after another episode.
     policy.reset()
-    found = [policy(o[2], c[2]) for o, c in zip(observations, costs_before(cost[seed]), strict=True)]
+    found = [policy(o[2], c[2]) for o, c in zip(run.observations[0], run.costs[0], strict=True)]
     np.testing.assert_allclose(found, expected[:, 2], atol=1e-5)
 
 
 def test_a_part_of_the_environments_begins_again(run):
-    _, folder, _, (transitions, cost) = run
-    policy = traces_jax.load(folder)
-    observations, expected, before = transitions.observation[0], transitions.action[0], costs_before(cost[0])
-    for o, c in zip(observations[:3], before[:3], strict=True):
+    policy, observations, expected = run.policy, run.observations[0], run.actions[0]
+    policy.reset()
+    for o, c in zip(observations[:3], run.costs[0, :3], strict=True):
         policy(o, c)
     policy.reset([True, False, False, True, False, False])
     # The first and the fourth play their episode from its beginning, the others go on.
     rows = np.where(np.isin(np.arange(6), [0, 3])[:, None], observations[0], observations[3])
-    found = policy(rows, before[3])
+    found = policy(rows, run.costs[0, 3])
     np.testing.assert_allclose(found[[0, 3]], expected[0, [0, 3]], atol=1e-5)
     np.testing.assert_allclose(found[[1, 2, 4, 5]], expected[3, [1, 2, 4, 5]], atol=1e-5)
 
 
+@pytest.mark.parametrize("run", ["memory", "true_budget"], indirect=True)
 def test_the_pure_step_inside_a_scan(run):
-    _, folder, _, (transitions, cost) = run
-    policy = traces_jax.load(folder)
-
     @jax.jit
     def play(observations, costs):
         def step(remembered, now):
-            action, remembered = policy.step(remembered, *now)
+            action, remembered = run.policy.step(remembered, *now)
             return remembered, action
 
-        return lax.scan(step, policy.begin(6), (observations, costs))[1]
+        return lax.scan(step, run.policy.begin(6), (observations, costs))[1]
 
-    found = play(transitions.observation[0], costs_before(cost[0]))
-    np.testing.assert_allclose(found, transitions.action[0], atol=1e-5)
+    np.testing.assert_allclose(play(run.observations[0], run.costs[0]), run.actions[0], atol=1e-5)
 
 
+@pytest.mark.parametrize("run", ["memory", "true_budget"], indirect=True)
 def test_where_it_comes_from(run):
-    name, folder, _, _ = run
     with pytest.warns(UserWarning, match="seed=1 of .* never satisfied the constraint"):
-        second = traces_jax.load(folder, seed=1)
+        second = traces_jax.load(run.folder, seed=1)
     assert (second.seed, second.iteration, second.satisfied, second.task) == (1, 4, False, TASK)
-    first, latest = traces_jax.load(folder), traces_jax.load(folder, step="latest")
+    found = [second(o, c) for o, c in zip(run.observations[1], run.costs[1], strict=True)]
+    np.testing.assert_allclose(found, run.actions[1], atol=1e-5)
+    first, latest = run.policy, traces_jax.load(str(run.folder), step=5)
     assert (first.seed, first.iteration, first.satisfied) == (0, 3, True)
     assert (latest.iteration, latest.satisfied) == (5, None)
-    assert first.reads_cost == (name == "true_budget")
-    assert (first.estimator is None) == (name in ("no_memory", "unbounded", "true_budget"))
-    observation = np.ones(first.observation_size)
-    if name != "unbounded":
-        assert np.abs(first(observation) - latest(observation)).max() > 1e-4, "the last policy is another one"
+    assert first.reads_cost == (run.name == "true_budget")
+    assert (first.estimator is None) == (run.name == "true_budget")
+    first.reset()
+    assert np.abs(first(np.ones(2)) - latest(np.ones(2))).max() > 1e-4, "the last policy is another one"
+    with pytest.raises(traces_jax.UserError, match="--seed=7 is not in run"):
+        traces_jax.load(run.folder, seed=7)
 
 
+@pytest.mark.parametrize("run", ["memory", "true_budget"], indirect=True)
 def test_bad_use_is_one_sentence(run):
-    name, folder, _, _ = run
-    policy = traces_jax.load(folder)
+    policy = run.policy
+    policy.reset()
     with pytest.raises(traces_jax.UserError, match=r"shape \[3, 9\]; \[2\], or \[B, 2\]"):
         policy(np.zeros((3, 9)))
-    policy(np.zeros((3, 2)))
-    with pytest.raises(traces_jax.UserError, match=r"2 observations follow 3 .* reset\(\)"):
+    policy(np.zeros((6, 2)))
+    with pytest.raises(traces_jax.UserError, match=r"2 observations follow 6 .* reset\(\)"):
         policy(np.zeros((2, 2)), np.zeros(2))
-    if name == "true_budget":
+    if policy.reads_cost:
         with pytest.raises(traces_jax.UserError, match="budget of the true cost"):
-            policy(np.zeros((3, 2)))
+            policy(np.zeros((6, 2)))
     else:
-        policy(np.zeros((3, 2)))
-    with pytest.raises(traces_jax.UserError, match="--seed=7 is not in run"):
-        traces_jax.load(folder, seed=7)
+        policy(np.zeros((6, 2)))
+    with pytest.raises(traces_jax.UserError, match="is not a run folder"):
+        traces_jax.load("nowhere")
 
 
-@pytest.mark.parametrize("run", ["memory", "raw_memory"], indirect=True)
+@pytest.mark.parametrize("run", ["memory"], indirect=True)
 def test_credits_of_an_episode(run):
-    _, folder, learner, (transitions, _) = run
-    policy = traces_jax.load(folder)
-    assert policy.estimator is not None
-    observations, actions = transitions.observation[0], transitions.action[0]
-    found = policy.estimator.credits(observations, actions)
-    loaded = saved.read(folder, "deployed", 0, print).deployed
-    said = learner.source.credits(
-        loaded.config, loaded.state.source, loaded.state.normalizers.observation, observations, actions
+    estimator, deployed = run.policy.estimator, run.saved.deployed
+    assert estimator is not None
+    observations, actions = run.observations[0], run.actions[0]
+    said = deployed.learner.source.credits(
+        deployed.config, deployed.state.source, deployed.state.normalizers.observation, observations, actions
     )
-    expected = said.credit
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(estimator.credits(observations, actions), said.credit, atol=1e-5)
     # A part of an episode, of one environment.
-    part = policy.estimator.credits(observations[:5, 2], actions[:5, 2])
-    np.testing.assert_allclose(part, expected[:5, 2], atol=1e-5)
-    probability = policy.estimator.probability(observations[:5, 2], actions[:5, 2])
-    np.testing.assert_allclose(probability, np.exp(said.log_probability[:5, 2]), atol=1e-5)
-    with pytest.raises(
-        traces_jax.UserError, match=r"observations \[8, 6, 2\] and actions \[7, 6, 1\] do not fit; .* right"
-    ):
-        policy.estimator.credits(observations, actions[:7])
+    part = observations[:5, 2], actions[:5, 2]
+    np.testing.assert_allclose(estimator.credits(*part), said.credit[:5, 2], atol=1e-5)
+    np.testing.assert_allclose(estimator.probability(*part), np.exp(said.log_probability[:5, 2]), atol=1e-5)
+    with pytest.raises(traces_jax.UserError, match=r"\[8, 6, 2\] and actions \[7, 6, 1\] do not fit; .* right"):
+        estimator.credits(observations, actions[:7])
 
 
 def test_files_play_the_same(run, tmp_path):
     """Within 1e-5 over 1000 observations; the ONNX file also with onnxruntime, which knows nothing of JAX."""
-    name, folder, _, (transitions, cost) = run
+    name, folder, found = run.name, run.folder, run.saved
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
-    found = saved.read(folder, "deployed", 0, print)
     said: list[str] = []
     if name == "learned_budget":
         with pytest.raises(traces_jax.UserError, match="ONNX cannot hold that policy, --formats=jax can"):
@@ -221,7 +225,8 @@ def test_files_play_the_same(run, tmp_path):
     assert [node.name for node in session.get_inputs()] == list(flat.inputs)
     assert [node.name for node in session.get_outputs()] == list(flat.outputs)
     random = np.random.default_rng(5)
-    policy = traces_jax.load(folder)
+    policy = run.policy
+    policy.reset()
     memory = np.zeros((100, flat.memory_size), np.float32)
     for _ in range(10):
         given = {
@@ -235,9 +240,7 @@ def test_files_play_the_same(run, tmp_path):
     # And the episode that evaluation played.
     memory = np.zeros((6, flat.memory_size), np.float32)
     exported = jax.export.deserialize(bytearray((tmp_path / "out/policy.jax").read_bytes()))
-    for observation, before, expected in zip(
-        transitions.observation[0], costs_before(cost[0]), transitions.action[0], strict=True
-    ):
+    for observation, before, expected in zip(run.observations[0], run.costs[0], run.actions[0], strict=True):
         given = {"observation": observation, "memory": memory, "cost": before}
         action, *after = exported.call(*(given[name] for name in flat.inputs))
         np.testing.assert_allclose(action, expected, atol=1e-5)
@@ -251,21 +254,20 @@ def test_files_play_the_same(run, tmp_path):
 
 @pytest.mark.parametrize("run", ["memory"], indirect=True)
 def test_a_file_that_differs_is_not_kept(tmp_path, run, monkeypatch):
-    _, folder, _, _ = run
     pytest.importorskip("onnx")
     from traces_jax.host.deploy import graph
 
     monkeypatch.setattr(graph.Graph, "gru", lambda self, layer, state, below: state)
     with pytest.raises(traces_jax.UserError, match=r"policy.onnx differs from the policy by .* nothing is written"):
-        export.export(saved.read(folder, "deployed", 0, print), folder, tmp_path / "out", ("onnx",), print)
+        export.export(run.saved, run.folder, tmp_path / "out", ("onnx",), print)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("run", ["memory"], indirect=True)
 def test_labels_on_the_card_are_those_until_the_policy(run):
-    _, folder, _, _ = run
     from traces_jax.host.deploy import card
 
+    folder = run.folder
     rows = [
         {
             "lane": f"seed={seed}",
@@ -278,10 +280,10 @@ def test_labels_on_the_card_are_those_until_the_policy(run):
         for seed in (0, 1)
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = card.facts(saved.read(folder, "deployed", 0, print), folder, "1")["labels"]
+    found = card.facts(run.saved, folder, "1")["labels"]
     # The policy had 3 finished iterations, the checkpoint 5.
     assert found["until_policy"] == {"trajectories": 20, "single_labels": 2}
     assert found["of_run"] == {"trajectories": 40, "single_labels": 4}
     (folder / "metrics.jsonl").unlink()
-    unknown = card.facts(saved.read(folder, "deployed", 0, print), folder, "1")["labels"]
+    unknown = card.facts(run.saved, folder, "1")["labels"]
     assert unknown == {"until_policy": None, "of_run": None}
