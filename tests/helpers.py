@@ -52,6 +52,7 @@ _CANDIDATES = {
         "plain",
         "cup",
         "as_released",
+        "prefixes",
         "wandb",
     ],
     tuple[int, ...]: [(7,)],
