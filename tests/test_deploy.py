@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 from helpers import make_config, make_folder
 from jax import lax
 
@@ -287,3 +289,35 @@ def test_labels_on_the_card_are_those_until_the_policy(run):
     (folder / "metrics.jsonl").unlink()
     unknown = card.facts(run.saved, folder, "1")["labels"]
     assert unknown == {"until_policy": None, "of_run": None}
+
+
+@pytest.mark.parametrize("run", ["memory"], indirect=True)
+def test_the_command(run, tmp_path, capsys):
+    """Writes a folder once, replaces it when asked, and leaves other folders alone."""
+    from traces_jax import export as command
+
+    def call(**given):
+        flags.FLAGS(["export", *(f"--{name}={value}" for name, value in given.items())])
+        return command.main()
+
+    given = {
+        "run": run.folder,
+        "out": tmp_path / "out",
+        "formats": "jax",
+        "seed": 1,
+        "step": "deployed",
+        "overwrite": False,
+    }
+    assert call(**given) == 0
+    assert "note: seed=1 never satisfied its constraint" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["card.json", "card.md", "policy.jax"]
+    with pytest.raises(traces_jax.UserError, match="exists"):
+        call(**given)
+    assert call(**{**given, "overwrite": True, "seed": 0}) == 0
+    assert json.loads((tmp_path / "out/card.json").read_text())["seed"] == 0
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/mine").write_text("mine")
+    with pytest.raises(traces_jax.UserError, match="exists and is not an exported policy; choose another folder"):
+        call(**{**given, "out": str(tmp_path / "other"), "overwrite": True})
+    with pytest.raises(traces_jax.UserError, match="--formats=pt is not right: choose from onnx, jax"):
+        call(**{**given, "formats": ["pt"]})
