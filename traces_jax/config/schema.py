@@ -69,8 +69,7 @@ class PolicyConfig:
 
     hidden: tuple[int, ...] = layers((64, 64))
     activation: str = choice("relu", "relu", "tanh")
-    # "tanh" bounds the mean action. "free" does not: the mean may drift past the actuator range, where the gradient
-    # vanishes.
+    # "tanh" bounds the mean action. With "free" it may drift past the actuator range, where the gradient vanishes.
     mean: str = choice("tanh", "tanh", "free")
     initial_log_std: float = static(0.0, "a number from -5 to 2", lambda value: -5 <= value <= 2)
     # Added to the learned standard deviation, so that some noise remains: without it a discontinuous cost has no slope.
@@ -224,6 +223,8 @@ class RunConfig:
     # Number of checkpoints to keep.
     keep: int = whole(3, low=2)
     tensorboard: bool = switch(True)
+    # Where rows go besides metrics.jsonl and TensorBoard: "wandb" (Weights & Biases), or "module:Class" for your own.
+    sink: str = choice_or_own("none", "none", "wandb")
     # Episodes of each seed in the evaluation at the end of a run.
     evaluation_episodes: int = whole(100, low=0)
     # How many of them are labelled, in addition to those of the run, to certify a policy. 0 for no certificate.

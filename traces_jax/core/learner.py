@@ -108,9 +108,10 @@ class Learner:
 
     def deployed(self, state: LearnerState) -> LearnerState:
         """The state with the policy to deploy. Also works on the states of many lanes."""
-        if state.kept is None:
-            return state
-        policy = state.kept.policy
+        return state if state.kept is None else self.with_policy(state, state.kept.policy)
+
+    def with_policy(self, state: LearnerState, policy: kept_lib.Policy) -> LearnerState:
+        """The state with another policy. Also works on the states of many lanes."""
         actor = dataclasses.replace(state.agent.actor, params=policy.actor)
         return dataclasses.replace(
             state,
