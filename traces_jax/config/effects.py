@@ -51,7 +51,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         lambda config: config.method.source == "oracle",
         "method.source=oracle is given the true cost",
         (
-            *("estimator.", "ct.", "rlsf.", "query.", "refit.", "method.order"),
+            *("estimator.", "ct.", "rlsf.", "query.", "pool.", "refit.", "method.order"),
             *("constraint.form", "constraint.d", "constraint.shape", "constraint.correction"),
             *("constraint.beyond_horizon", "labels.interval", "labels.terminal_only", "labels.noise"),
         ),
@@ -76,6 +76,11 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         ("labels.interval", "rlsf.labels", "rlsf.segment_limit"),
     ),
     (lambda config: config.rlsf.labels == "prefixes", "rlsf.labels=prefixes has no segments", ("rlsf.segment_limit",)),
+    (
+        lambda config: not config.spans,
+        "environment.reset_each_iteration=true keeps every episode in one rollout",
+        ("pool.",),
+    ),
     (
         lambda config: config.constraint.policy == "noisy",
         "constraint.policy=noisy measures the exploring policy",

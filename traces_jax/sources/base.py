@@ -39,6 +39,7 @@ class Collected:
       windows: returns and costs of the last finished episodes, including those of this rollout.
       iteration: [] index of the iteration.
       plays_mean: [B] which environments play the mean action.
+      memory: [B, ...] the source's memory after the rollout, if episodes span iterations; otherwise None.
     """
 
     transitions: Transitions
@@ -47,6 +48,7 @@ class Collected:
     windows: PolicyWindows
     iteration: jax.Array
     plays_mean: jax.Array
+    memory: jax.Array | None = None
 
 
 @flax.struct.dataclass
@@ -237,6 +239,14 @@ class Source(abc.ABC):
     ) -> jax.Array | None:
         """Memories [B, ...] after a step. observation: [B, O] raw; action: [B, A]."""
         del config, state, statistics, observation, action
+        return memory
+
+    def resume(self, config: Config, state: Any, memory: jax.Array | None, environments: jax.Array) -> jax.Array | None:
+        """Memories [b, ...] with which environments [b] begin a rollout, if episodes span iterations.
+
+        memory: [b, ...] as the last rollout left it, which may be out of date.
+        """
+        del config, state, environments
         return memory
 
     @abc.abstractmethod

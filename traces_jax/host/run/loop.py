@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 import jax
 import numpy as np
 
+from traces_jax import config as config_lib
 from traces_jax.config import Config
 from traces_jax.core.learner import LearnerState
-from traces_jax.host import cli, errors, hosts, runtime
+from traces_jax.host import cli, errors, hosts, runtime, sinks
 from traces_jax.host.data import prior
+from traces_jax.host.run import announce, checkpoint, evaluation, memory, metrics, progress
 from traces_jax.host.run import best as best_lib
 from traces_jax.host.run import build as build_lib
-from traces_jax.host.run import checkpoint, evaluation, memory, metrics, progress
 from traces_jax.host.run import folder as folder_lib
 from traces_jax.host.run.build import Built
 from traces_jax.sources import Prior
@@ -25,6 +26,7 @@ from traces_jax.sources import Prior
 
 def train(config: Config, folder: pathlib.Path) -> bool:
     """Runs or resumes, then evaluates. Returns whether the run is complete (and not stopped by Ctrl-C)."""
+    sinks.classes(config)  # What cannot be loaded is refused before the run begins.
     built = build_lib.build(config)
     with hosts.ending_with_the_others():
         hosts.meet(built.program.grid.mesh)
@@ -35,6 +37,8 @@ def train(config: Config, folder: pathlib.Path) -> bool:
     try:
         with hosts.ending_with_the_others(), contextlib.ExitStack() as stack:
             identity = hosts.told(lambda: _enter(stack, config, folder, built))
+            if hosts.first():
+                print("\n".join(announce.lines(built)), flush=True)
             return _Run(config, folder, built, identity).train(start)
     except errors.WriteError as error:
         reason = str(error).removesuffix(".")
@@ -128,7 +132,7 @@ class _Run:
         sound = self._sound_iterations(state, done)
         self._check_some_are_sound(sound, done)
         writer = (
-            metrics.MetricWriter(self._folder, sound, tensorboard=config.run.tensorboard, say=view.say)
+            metrics.MetricWriter(self._folder, sound, sinks=self._sinks(list(sound)), say=view.say)
             if hosts.first()
             else None
         )
@@ -168,6 +172,10 @@ class _Run:
             if writer is not None:
                 writer.close()
         return done, state
+
+    def _sinks(self, lanes: list[str]) -> list[sinks.Sink]:
+        about = sinks.RunInfo(self._folder, self._identity, lanes, config_lib.to_dict(self._config))
+        return [kind(about) for kind in sinks.classes(self._config)]
 
     def _sound_iterations(self, state: LearnerState, done: int) -> dict[str, int]:
         """For each lane, in how many of the `done` iterations it was finite."""
