@@ -48,7 +48,7 @@ def test_two_processes_equal_one_with_two_devices(tmp_path, environment):
     wait_for(lambda: rows_written(folder) >= before + 20, seconds=600)
     processes[0].kill()
     (_, _, _), (code, _, complaint) = end(processes)
-    assert code == cli.STOPPED
+    assert code == cli.STOPPED, complaint
     assert "another process of this run has ended" in complaint and "resumes from the last checkpoint" in complaint
 
     assert [code for code, _, _ in end(start(folder, environment))] == [cli.OK, cli.OK]

@@ -84,6 +84,10 @@ def first() -> bool:
     return jax.process_index() == 0
 
 
+class Lost(Exception):
+    """Another process of the run is gone."""
+
+
 def meet(mesh: Mesh) -> None:
     """Connects the devices of all processes, along every axis that the program gathers along.
 
@@ -138,7 +142,7 @@ def ending_with_the_others() -> Iterator[None]:
     """
     try:
         yield
-    except jax.errors.JaxRuntimeError as error:
+    except (jax.errors.JaxRuntimeError, Lost) as error:
         if not together():
             raise
         sys.stdout.flush()

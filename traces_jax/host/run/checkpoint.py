@@ -141,9 +141,14 @@ class Checkpoints:
         try:
             yield
         except Exception as error:  # depends on where it fails: OSError, tensorstore's ValueError, ...
-            if self._read_only or (hosts.together() and isinstance(error, jax.errors.JaxRuntimeError)):
+            if self._read_only:
                 raise
-            raise errors.WriteError(f"{self._folder} cannot be written: {_reason(error)}.") from None
+            reason = _system_reason(error)
+            if hosts.together() and not reason:
+                # Processes wait for each other in a save. Where one is gone, the kind of exception depends on where.
+                raise hosts.Lost(str(error) or type(error).__name__) from None
+            reason = reason or " ".join(str(error).split())[:160]
+            raise errors.WriteError(f"{self._folder} cannot be written: {reason}.") from None
 
     def _check_identity(self, iteration: int) -> None:
         """Refuses a save of another run. Saves of earlier versions have no identity and are accepted."""
@@ -218,10 +223,10 @@ def _pruned(tree: Any) -> Any:
     return tree
 
 
-def _reason(error: Exception) -> str:
-    """Why a save failed, in a few words: the system's message, extracted from tensorstore's long one."""
+def _system_reason(error: Exception) -> str:
+    """Why a save failed, in the system's words, extracted from tensorstore's long ones; empty if they are not there."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = " ".join(str(error).split())
     known = (os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO))
-    return next((words for words in known if words in text), text[:160])
+    return next((words for words in known if words in text), "")
