@@ -123,7 +123,8 @@ def test_what_collect_and_pretrain_read_is_known():
     only_training = {path for path in config_lib.all_fields() if not matters(path)}
     groups = {path.partition(".")[0] for path in only_training}
     of_solvers = {"pid", "cup", "focops", "p3o", "trust_region", "cpo", "saute"}
-    assert groups == {"steps", "seed", "seeds", "sweep", "method", "query", "pool", "refit", "constraint", "run"} | of_solvers
+    of_all = {"steps", "seed", "seeds", "sweep", "method", "query", "pool", "refit", "constraint", "run"}
+    assert groups == of_all | of_solvers
     assert not config_lib.matters_to("collect", "labels.noise") and config_lib.matters_to("pretrain", "labels.noise")
 
 
