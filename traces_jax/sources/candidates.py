@@ -105,3 +105,10 @@ def cut(
         iteration += earlier
     origin = Origin(iteration=iteration, environment=cuts.environment.astype(jnp.int32), first=first.astype(jnp.int32))
     return opened, cuts, taken, origin
+
+
+def most_labelled(config: Config, task: Task) -> int:
+    """The largest number of trajectories that a run labels."""
+    episodes = config.iterations * schedule(config, task).places
+    due = math.floor(fractions.Fraction(str(config.query.fraction)) * episodes + fractions.Fraction(1, 2))
+    return min(due, config.query.budget) if config.query.budget else due

@@ -20,7 +20,7 @@ from traces_jax.core.keys import Stream, substream
 from traces_jax.estimator import refit
 from traces_jax.feedback import labels, query, trajectories
 from traces_jax.feedback.trajectories import Candidates, Cuts, Ring, Trajectories
-from traces_jax.sources import candidates, metrics
+from traces_jax.sources import candidates, correction, metrics
 from traces_jax.sources.base import FLOAT, Answers, Collected, Credits, Part, Query, Source
 from traces_jax.sources.candidates import Schedule
 
@@ -28,9 +28,6 @@ from traces_jax.sources.candidates import Schedule
 ASKED = ("query.batch", "query.fraction", "environment.count", "environment.steps")
 # Settings that decide what labels of prefixes mean.
 PREFIX_LABELS = ("constraint.cost_limit", "labels.interval", "labels.terminal_only", "labels.early_end")
-
-# With this many labels of random picks, half of their mean residual is believed.
-_FEW = 16.0
 
 
 @flax.struct.dataclass
@@ -42,7 +39,7 @@ class LabelledState:
       pool: trajectories since the last query, with simulated labels that are not read yet.
       store: labelled trajectories.
       judged: estimated summed costs of the last finished episodes, and their probabilities of violation.
-      residuals: labels minus estimated probabilities of the last trajectories that were labelled at random.
+      residuals: how wrong the estimator was on the last trajectories that were labelled at random.
       seen: [] trajectories that were ever in the pool.
       due: [] how many of them were due for labelling by the last query. Fewer are labelled if their score was too low
         or the budget is spent.
@@ -56,7 +53,7 @@ class LabelledState:
     pool: Ring[Candidates]
     store: Ring[Trajectories]
     judged: episodes.PolicyWindows
-    residuals: episodes.EpisodeWindow
+    residuals: correction.Residuals
     seen: jax.Array
     due: jax.Array
     labelled: jax.Array
@@ -87,12 +84,14 @@ class Labelled(Source):
       uncertainty_name: of its uncertainty in the metrics; empty if it has none.
       fitted_with: paths of the settings in which a saved cost model must agree with a run.
       noted: paths of those in which it may differ, but not without a note.
+      rehearses: whether a query that found nothing worth a label is followed by a fit to what is stored.
     """
 
     learns = True
     uncertainty_name = ""
     fitted_with: tuple[str, ...] = ()
     noted: tuple[str, ...] = ()
+    rehearses = False
 
     @property
     def features(self) -> int:
@@ -207,29 +206,23 @@ class Labelled(Source):
             )
 
     def parts(self, config):
-        schedule, prefixes = self.schedule(config), len(self.ends(config))
+        plan, prefixes = self.schedule(config), len(self.ends(config))
         row = self.task.horizon * self.features * FLOAT + prefixes * (FLOAT + 1) + FLOAT
-        of_origin = 3 * FLOAT
+        waiting = plan.pool * (row + 3 * FLOAT)
+        opened = candidates.open_bytes(config, self.task, self.features)
+        judged = 2 * FLOAT * (config.lagrange.window + config.mean_window)
         return [
-            Part("trajectories that wait for a query", schedule.pool * (row + of_origin), ASKED, kept=True),
-            Part(
-                "open episodes", candidates.open_bytes(config, self.task, self.features), ("pool.tracked",), kept=True
-            ),
-            Part("picked trajectories", schedule.picks * row, ("query.batch", "environment.count")),
+            Part("trajectories that wait for a query", waiting, ASKED, kept=True),
+            Part("open episodes", opened, ("pool.tracked",), kept=True),
+            Part("picked trajectories", plan.picks * row, ("query.batch", "environment.count")),
             Part("the store", config.refit.store * row, ("refit.store",), kept=True),
-            Part(
-                "their last episodes",
-                2 * FLOAT * (config.lagrange.window + config.mean_window),
-                ("lagrange.window",),
-                kept=True,
-            ),
-            Part("labels of random picks", FLOAT * self.correction(config), ("constraint.correction",), kept=True),
+            Part("their last episodes", judged, ("lagrange.window",), kept=True),
         ]
 
     # --- State.
 
     def init(self, config, key, prior, watched):
-        schedule, sizes = self.schedule(config), (self.task.horizon, self.features, len(self.ends(config)))
+        plan, sizes = self.schedule(config), (self.task.horizon, self.features, len(self.ends(config)))
         store = trajectories.empty(config.refit.store, *sizes)
         # A stream of its own: `fresh` consumes the key itself.
         notes = self.no_notes(config, substream(key, Stream.QUERY))
@@ -238,10 +231,10 @@ class Labelled(Source):
             notes = self.note(config, notes, prior.rows)
         return LabelledState(
             fitted=self.fresh(config, key) if prior is None else prior.fitted,
-            pool=trajectories.empty_pool(schedule.pool, *sizes, watched),
+            pool=trajectories.empty_pool(plan.pool, *sizes, watched),
             store=store,
             judged=episodes.init_windows(config.lagrange.window, config.mean_window, ("costs", "violations")),
-            residuals=episodes.init(max(self.correction(config), 1), ("residuals",)),
+            residuals=correction.no_residuals(),
             seen=jnp.zeros((), jnp.int32),
             due=jnp.zeros((), jnp.int32),
             # Labels from before the run are not counted, neither here nor against its budget.
@@ -296,25 +289,29 @@ class Labelled(Source):
         return True if period == 1 else (iteration + 1) % period == 0
 
     def ask(self, config, state, collected, key):
-        schedule, pool = self.schedule(config), state.pool.rows
+        plan, pool = self.schedule(config), state.pool.rows
         score = self.score(config, state, collected.statistics, pool.rows)
         uncertainty, eligible = score.uncertainty, pool.valid & score.worth
-        due = jnp.minimum(query.due(config.query.fraction, state.seen), state.due + schedule.picks)
+        due = jnp.minimum(query.due(config.query.fraction, state.seen), state.due + plan.picks)
         budget = config.query.budget if config.query.budget else np.iinfo(np.int32).max
         allowed = jnp.minimum(due - state.due, budget - state.labelled)
         certain = allowed - self._random_picks(config, state.due, due)
         rank = query.mixed(
             jnp.where(eligible, uncertainty, -jnp.inf),
-            jax.random.uniform(substream(key, Stream.QUERY), uncertainty.shape),
+            correction.chance(
+                substream(key, Stream.QUERY),
+                pool.origin.environment < config.mean_environments,
+                share=config.mean_environments / config.environment.count,
+            ),
             certain,
         )
-        picked, chosen = query.pick(pool, rank, schedule.picks, allowed)
+        picked, chosen = query.pick(pool, rank, plan.picks, allowed)
         return Query(
             rows=picked.rows,
             origin=picked.origin,
             watched=picked.watched,
             expected=score.expected[chosen],
-            random=(jnp.arange(schedule.picks) >= certain) & picked.valid,
+            random=(jnp.arange(plan.picks) >= certain) & picked.valid,
             due=due,
             row={
                 "query/accepted_pool": metrics.accepted(pool.rows),
@@ -336,6 +333,7 @@ class Labelled(Source):
             substream(key, Stream.REFIT),
             refit=config.refit,
             model=self.model(config, collected.statistics),
+            rehearses=self.rehearses,
         )
         # Adds zero, but makes the write depend on the refit, which reads the store. Otherwise XLA would write to a copy
         # of the store, tens of megabytes.
@@ -348,11 +346,17 @@ class Labelled(Source):
             **query.row,
         }
         residuals = new.labels[:, -1] - jnp.exp(query.expected[:, -1])
-        known = query.random & new.mask[:, -1]
+        known = query.random & new.mask[:, -1] & (self.correction(config) > 0)
         return dataclasses.replace(
             state,
             fitted=fitted,
-            residuals=episodes.push(state.residuals, known[None], residuals=residuals[None]),
+            residuals=correction.add_residuals(
+                state.residuals,
+                residuals,
+                known,
+                query.origin.environment < config.mean_environments,
+                memory=max(self.correction(config), 1),
+            ),
             pool=trajectories.clear(state.pool),
             store=trajectories.push(dataclasses.replace(state.store, written=written), new),
             due=query.due,
@@ -361,16 +365,10 @@ class Labelled(Source):
             notes=self.note(config, state.notes, new),
         ), row
 
-    def bias(self, config: Config, state: LabelledState) -> jax.Array:
-        """How much more often trajectories are accepted than estimated, from labels of random picks, [].
-
-        Shrunk towards zero while there are few of them.
-        """
-        if not self.correction(config):
-            return jnp.zeros(())
-        count = jnp.minimum(state.residuals.count, state.residuals.size).astype(jnp.float32)
-        mean = episodes.means(state.residuals)["residuals"]
-        return jnp.where(count > 0, mean * count / (count + _FEW), 0.0)
+    def violations(self, config: Config, judged: episodes.PolicyWindows) -> jax.Array:
+        """The estimated share [] of violating episodes, of the policy that must satisfy the constraint."""
+        noisy, mean = episodes.both(judged, "violations")
+        return episodes.worse(noisy, mean, policy=config.constraint.policy)
 
     def credits(self, config, state, statistics, observation, action):
         said = self.scores(config, state.fitted.params, self.inputs(config, statistics, observation, action))

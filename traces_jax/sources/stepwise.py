@@ -89,6 +89,10 @@ class Stepwise(Labelled):
     def loss(self, config: Config, params: Any, inputs: jax.Array, rows: Trajectories) -> jax.Array:
         """The loss [] of the labels of rows [N]. inputs: [T, N, F] of the network."""
 
+    @abc.abstractmethod
+    def budget(self, config: Config, state: LabelledState) -> jax.Array:
+        """The limit [] of an episode's summed cost."""
+
     # --- May be overridden.
 
     def summed(self):
@@ -165,9 +169,9 @@ class Stepwise(Labelled):
             Part("the cost model", FLOAT * KEPT * weights, field, kept=True),
             Part("the cost model to deploy", FLOAT * KEPT * weights * config.constraint.keep, field, kept=True),
             Part("updates of the cost model", FLOAT * UPDATED * weights, field),
-            Part("the trajectories of a query", pool * of_row * applied, (*ASKED, *field)),
-            Part("a refit", batch * of_row * fitted, ("refit.stored_batch", "refit.new_batch", *field)),
-            Part("costs of a rollout", steps * applied, (*ASKED[2:], *field)),
+            Part("the trajectories of a query", pool * of_row * applied, (*ASKED, *field), phase="query"),
+            Part("a refit", batch * of_row * fitted, ("refit.stored_batch", "refit.new_batch", *field), phase="refit"),
+            Part("costs of a rollout", steps * applied, (*ASKED[2:], *field), phase="credits"),
         ]
 
     # --- Costs.
@@ -211,13 +215,14 @@ class Stepwise(Labelled):
             costs=said.totals["costs"],
             violations=-jnp.expm1(said.log_probability),
         )
-        worst = episodes.worst(judged, config.constraint.policy)
-        verdict = on_sum(said.cost, worst["costs"], self.budget(config, state), truth.ended)
+        noisy, mean = episodes.both(judged, "costs")
+        limit = self.budget(config, state)
+        verdict = on_sum(config, collected, cost=said.cost, noisy=noisy, mean=mean, limit=limit)
         expected = reading.cuts.last(reading.said.log_probability)
         row = {
             # Before the refit: they show how far the model lags behind the policy.
             **metrics.estimate(expected, reading.rows, reading.said.cost, truth.cost),
-            "window/probability": 1.0 - worst["violations"],
+            "window/probability": 1.0 - self.violations(config, judged),
             **self.counters(state, reading.cuts),
         }
         return dataclasses.replace(state, judged=judged), verdict, row

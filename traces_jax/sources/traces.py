@@ -12,8 +12,8 @@ from traces_jax.core import episodes, networks, normalize, optimize, rollout, sp
 from traces_jax.core.keys import Stream, substream
 from traces_jax.estimator import credit, network, objective, refit
 from traces_jax.feedback.trajectories import Cuts, Trajectories
-from traces_jax.sources import metrics
-from traces_jax.sources.base import FLOAT, KEPT, UPDATED, Collected, Part, Verdict
+from traces_jax.sources import correction, metrics
+from traces_jax.sources.base import FLOAT, KEPT, UPDATED, Collected, Part, judge
 from traces_jax.sources.labelled import ASKED, PREFIX_LABELS, Labelled, LabelledState, Score
 
 # Dead units are counted on every 8th time step only, to keep this diagnostic cheaper than the credits themselves.
@@ -135,7 +135,7 @@ class Traces(Labelled):
         scored_step = _SCORED_FEATURE * self.features + _SCORED_UNIT * units
         fitted_step = _FITTED_FEATURE * self.features + _FITTED_UNIT * units * settings.depth
         judged_step = _JUDGED_FEATURE * self.features + _JUDGED_UNIT * units
-        decoded = max(batch, pool, config.environment.count) * of_row // _DECODED * max(settings.decoder)
+        decoded = of_row // _DECODED * max(settings.decoder)
         memory = FLOAT * config.environment.count * settings.depth * units
         replayed = of_row * len(spanning.tracked(config)) * judged_step if config.spans else 0
         return [
@@ -143,11 +143,14 @@ class Traces(Labelled):
             Part("the estimator", FLOAT * KEPT * weights, shape, kept=True),
             Part("the estimator to deploy", FLOAT * KEPT * weights * config.constraint.keep, shape, kept=True),
             Part("updates of the estimator", FLOAT * UPDATED * weights, shape),
-            Part("the decoder", decoded, ("estimator.decoder", *ASKED)),
-            Part("the trajectories of a query", pool * of_row * scored_step, (*ASKED, *gru)),
-            Part("a refit", batch * of_row * fitted_step, refitted),
-            Part("credits of a rollout", steps * judged_step, (*ASKED[2:], *gru)),
-            Part("credits of open episodes", replayed, ("pool.tracked", *gru)),
+            *(
+                Part("the decoder", rows * decoded, ("estimator.decoder", *ASKED), phase=phase)
+                for phase, rows in (("query", pool), ("refit", batch), ("credits", config.environment.count))
+            ),
+            Part("the trajectories of a query", pool * of_row * scored_step, (*ASKED, *gru), phase="query"),
+            Part("a refit", batch * of_row * fitted_step, refitted, phase="refit"),
+            Part("credits of a rollout", steps * judged_step, (*ASKED[2:], *gru), phase="credits"),
+            Part("credits of open episodes", replayed, ("pool.tracked", *gru), phase="credits"),
             Part("hidden states of episodes", memory, ("environment.count", *gru), kept=True),
         ]
 
@@ -241,23 +244,27 @@ class Traces(Labelled):
         judged = episodes.push_windows(
             state.judged, truth.ended, collected.plays_mean, costs=summed, violations=-jnp.expm1(-summed)
         )
-        worst, bias = episodes.worst(judged, config.constraint.policy), self.bias(config, state)
+        bias = correction.bias(state.residuals)
         if config.constraint.form == "probability":
-            measure, limit = jnp.clip(worst["violations"] - bias, 0.0, 1.0), 1.0 - config.constraint.d
+            noisy, mean = jnp.clip(episodes.both(judged, "violations") - bias, 0.0, 1.0)
+            limit = jnp.asarray(1.0 - config.constraint.d, jnp.float32)
         else:
-            measure, limit = worst["costs"], -jnp.log(config.constraint.d)
-        limit = jnp.asarray(limit, jnp.float32)
-        verdict = Verdict(
-            cost=credit.tempered(summed, cost) if config.constraint.shape == "tempered" else cost,
-            measure=measure,
+            (noisy, mean), limit = episodes.both(judged, "costs"), self.budget(config, state)
+        tempered = config.constraint.shape == "tempered"
+        verdict = judge(
+            config,
+            collected,
+            cost=credit.tempered(summed, cost) if tempered else cost,
+            noisy=noisy,
+            mean=mean,
             limit=limit,
             tolerance=limit,
-            fresh=jnp.any(truth.ended),
         )
         row = {
             **self._row(config, collected, reading, cost, opened.sums["expected"] if opened is not None else None),
-            "window/probability": 1.0 - worst["violations"],
-            "constraint/bias": bias,
+            "window/probability": 1.0 - self.violations(config, judged),
+            "constraint/bias": bias[0],
+            "constraint/bias_deployed": bias[1],
             **self.counters(state, reading.cuts),
         }
         return dataclasses.replace(state, judged=judged), verdict, row
