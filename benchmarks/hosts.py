@@ -9,40 +9,21 @@ Both train BallRun with the true cost, in turns; rates are those of the rows aft
 import json
 import os
 import pathlib
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from absl import flags
 
+from benchmarks import together
 from traces_jax.host import cli
 
 _REPEATS = flags.DEFINE_integer("repeats", 3, "Measurements of the ratio.")
 _ITERATIONS = flags.DEFINE_integer("iterations", 100, "Of each run.")
 # Iterations before the measurement.
 _WARM_UP = 20
-
-
-def start(
-    command: Sequence[str], cores: Sequence[int], environment: Mapping[str, str], **popen: Any
-) -> list[subprocess.Popen]:
-    """The same command in a process on each of the cores, which run together. popen: arguments of each `Popen`."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
-    together = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(len(cores))}
-    return [
-        subprocess.Popen(
-            ["taskset", "--cpu-list", str(core), *command],
-            env={**environment, **together, "JAX_PROCESS_ID": str(index)},
-            **popen,
-        )
-        for index, core in enumerate(cores)
-    ]
 
 
 def main() -> int:
@@ -68,7 +49,7 @@ def _rate(cores: Sequence[int]) -> float:
             "--config.run.evaluation_episodes=0", "--config.run.tensorboard=false",
             f"--config.run.checkpoint_every={_ITERATIONS.value}", f"--run_dir={folder}/run",
         ]  # fmt: skip
-        codes = [process.wait() for process in start(command, cores, os.environ, stdout=subprocess.DEVNULL)]
+        codes = [process.wait() for process in together.start(command, cores, os.environ, stdout=subprocess.DEVNULL)]
         if any(codes):
             raise RuntimeError(f"a process ended with {codes}")
         rows = [json.loads(line) for line in (pathlib.Path(folder) / "run/metrics.jsonl").read_text().splitlines()]

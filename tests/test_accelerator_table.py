@@ -5,7 +5,7 @@ import json
 import pytest
 from helpers import make_config
 
-from benchmarks import accelerator
+from benchmarks import accelerator_table
 from traces_jax.host import errors, runtime
 
 
@@ -15,10 +15,10 @@ def test_a_row_and_its_files(tmp_path, capsys):
         environment={"count": 4, "steps": 10, "reset_each_iteration": False},
         ppo={"minibatch": 40, "passes": 1}, policy={"hidden": (4,)}, critic={"hidden": (4,)},
     )  # fmt: skip
-    row = accelerator.measure(config, 1)
-    assert row.keys() == accelerator._COLUMNS.keys() and all(value > 0 for value in row.values())
+    row = accelerator_table.measure(config, 1)
+    assert row.keys() == accelerator_table.COLUMNS.keys() and all(value > 0 for value in row.values())
     about = {**runtime.describe(), "task": config.task, "environments": 4, "steps": 10, "date": "2030-01-02"}
-    accelerator.save(tmp_path / "new", [row], about)
+    accelerator_table.save(tmp_path / "new", [row], about)
     (written,) = (tmp_path / "new").glob("*-2030-01-02.json")
     assert json.loads(written.read_text()) == {**about, "rows": [row]}
     table = written.with_suffix(".md").read_text()
@@ -27,9 +27,9 @@ def test_a_row_and_its_files(tmp_path, capsys):
 
 def test_sizes_change_and_the_number_of_minibatches_stays():
     given = {"seeds": 2, "preset": "paper", "physics": "native"}
-    config = accelerator.settings("half_cheetah", given, {"count": 4, "steps": 1000})
+    config = accelerator_table.settings("half_cheetah", given, {"count": 4, "steps": 1000})
     assert (config.seeds, config.environment.count, config.environment.steps) == (2, 4, 1000)
     assert config.samples // config.ppo.minibatch == 20 * 1000 // 100
     assert config.policy.mean == "free"  # the preset's
     with pytest.raises(errors.UserError, match=r"--experiment=nothing is not right"):
-        accelerator.settings("nothing", given, {})
+        accelerator_table.settings("nothing", given, {})
