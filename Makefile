@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help train test lint bench fuzz kill clean
+.PHONY: help train test lint bench fuzz kill label-demo clean
 
 help:  ## Show this list.
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python >= 3.11 is needed, {v[0]}.{v[1]} found; set PYTHON=python3.11")'
@@ -39,6 +39,10 @@ kill: $(STAMP)  ## Kill commands at 50 moments and studies at 60, fill the disk 
 	$(BIN)/python -m benchmarks.kill
 	$(BIN)/python -m benchmarks.disk_full
 	$(BIN)/python -m benchmarks.kill_study
+	$(BIN)/python -m benchmarks.kill_label
+
+label-demo: $(STAMP)  ## Train a cheetah not to fall with your own labels: a small run, and the page with its clips.
+	$(BIN)/python examples/label_demo.py
 
 clean:  ## Remove the virtual environment and caches; runs/ stays.
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -13,7 +13,20 @@ from traces_jax.core.keys import Stream
 
 PACKAGE = pathlib.Path(traces_jax.__file__).parent
 # The command lines and what serves them; everything else is the core, which only computes.
-OUTSIDE = {"host", "train", "evaluate", "replay", "score", "collect", "pretrain", "watch", "report", "study", "gym"}
+OUTSIDE = {
+    "host",
+    "train",
+    "evaluate",
+    "replay",
+    "score",
+    "collect",
+    "pretrain",
+    "watch",
+    "report",
+    "study",
+    "label",
+    "gym",
+}
 CORE = [
     path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).with_suffix("").parts[0] not in OUTSIDE
 ]

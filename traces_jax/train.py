@@ -12,6 +12,9 @@ from ml_collections import config_flags
 from traces_jax.host import cli, experiment, runtime
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment file, for instance experiments/ant.py.")
+_LABELS = flags.DEFINE_enum(
+    "labels", "wait", ["wait", "exit"], "Where people label: wait for their answers, or exit with code 75."
+)
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Folder of the run. Default: runs/<name of the experiment file>.")
 
 
@@ -22,9 +25,15 @@ def main() -> int:
     folder = pathlib.Path(_RUN_DIR.value or f"runs/{experiment.path(_CONFIG).stem}")
     runtime.setup()
 
-    from traces_jax.host.run import loop  # after set-up: nothing may touch JAX's devices before it
+    # After set-up: nothing may touch JAX's devices before it.
+    from traces_jax.host.label import outside
+    from traces_jax.host.run import loop
 
-    complete = loop.train(config, folder)
+    try:
+        complete = loop.train(config, folder, labels=_LABELS.value)
+    except outside.LabelsNeeded as needed:
+        print(needed)
+        return cli.LABELS_NEEDED
     print(f"run folder: {folder}")
     return cli.OK if complete else cli.STOPPED
 

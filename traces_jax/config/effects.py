@@ -48,7 +48,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
                 "constraint.shape",
                 "constraint.correction",
             ),
-            *("labels.interval", "labels.terminal_only", "labels.noise"),
+            *("labels.by", "labels.interval", "labels.terminal_only", "labels.noise"),
         ),
     ),
     (
@@ -70,6 +70,11 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         lambda config: config.lagrange.rule == "controlled" and config.method.solver in _WEIGHING,
         "lagrange.rule=controlled has gains instead",
         ("lagrange.lr",),
+    ),
+    (
+        lambda config: config.labels.by != "oracle",
+        "labels.by names a labeler that does not read costs",
+        ("labels.noise", "labels.early_end"),
     ),
     (
         lambda config: config.labels.terminal_only,

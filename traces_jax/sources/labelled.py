@@ -19,9 +19,10 @@ from traces_jax.config import Config, ConfigError
 from traces_jax.core import episodes, normalize, optimize
 from traces_jax.core.keys import Stream, substream
 from traces_jax.estimator import credit
-from traces_jax.feedback import labels, query, trajectories
+from traces_jax.feedback import labelers, labels, query, trajectories
 from traces_jax.feedback.trajectories import Candidates, Cuts, Origin, Ring, Trajectories
 from traces_jax.sources.base import FLOAT, Answers, Collected, Part, Query, Source
+from traces_jax.tasks import PhysicsTask
 
 # Settings that the pool grows with.
 ASKED = ("query.batch", "query.fraction", "environment.count", "environment.steps")
@@ -133,6 +134,11 @@ class Labelled(Source):
         return trajectories.prefix_ends(self.task.horizon, config.labels.interval, config.labels.terminal_only)
 
     def check(self, config: Config) -> None:
+        if labelers.kind(config.labels.by) == labelers.ORACLE and not self.task.has_cost:
+            raise ConfigError(
+                f"labels.by={config.labels.by} is not right: {self.task.name} has no cost; people, a file of labels "
+                f"or module:function would be right."
+            )
         settings = config.environment
         if not settings.reset_each_iteration or settings.steps % self.task.horizon:
             # A rollout must consist of full trajectories.
@@ -153,11 +159,13 @@ class Labelled(Source):
     def parts(self, config):
         schedule, prefixes = self.schedule(config), len(self.ends(config))
         row = self.task.horizon * self.features * FLOAT + prefixes * (FLOAT + 1) + FLOAT
-        of_origin = 3 * FLOAT
+        of_origin, watched = 3 * FLOAT, 0
+        if labelers.kind(config.labels.by) != labelers.ORACLE and isinstance(self.task, PhysicsTask):
+            watched = self.task.horizon * self.task.physics.mj_model.nq * FLOAT
         return [
             Part(
                 "trajectories that wait for a query",
-                schedule.places * schedule.period * (row + of_origin),
+                schedule.places * schedule.period * (row + of_origin + watched),
                 ASKED,
                 kept=True,
             ),
@@ -210,14 +218,17 @@ class Labelled(Source):
         ends, horizon = self.ends(config), self.task.horizon
         transitions, truth = collected.transitions, collected.truth
         cuts = trajectories.find(truth.ended, truth.episode_length, self.schedule(config).places)
-        answers = labels.oracle(
-            cuts.take(truth.cost, horizon),
-            cuts.length,
-            cuts.last(transitions.terminated),
-            limit=config.constraint.cost_limit,
-            ends=ends,
-            early_end_violates=config.labels.early_end == "violating",
-        )
+        # Without the oracle the labels of a trajectory are unknown until somebody has seen it.
+        answers = jnp.full((cuts.length.shape[0], len(ends)), jnp.nan)
+        if labelers.kind(config.labels.by) == labelers.ORACLE:
+            answers = labels.oracle(
+                cuts.take(truth.cost, horizon),
+                cuts.length,
+                cuts.last(transitions.terminated),
+                limit=config.constraint.cost_limit,
+                ends=ends,
+                early_end_violates=config.labels.early_end == "violating",
+            )
         rows = Trajectories(
             inputs=cuts.take(inputs, horizon),
             length=cuts.length,
@@ -269,12 +280,22 @@ class Labelled(Source):
             },
         )
 
+    def answers_inside(self, config):
+        return labelers.kind(config.labels.by) == labelers.ORACLE
+
     def answer(self, config, query, key):
+        if labelers.kind(config.labels.by) == labelers.FUNCTION:
+            shown = labelers.shown(query.rows.inputs, query.rows.length, query.watched, self.task.observation_size)
+            first = labelers.judged(config.labels.by, shown)
+            said = labelers.prefix_labels(first, query.rows.length, self.ends(config))
+            return Answers(labels=jnp.where(query.rows.mask, said, 0.0), mask=query.rows.mask)
         said = labels.flip(query.rows.labels, substream(key, Stream.LABEL), config.labels.noise)
         return Answers(labels=said, mask=query.rows.mask)
 
     def absorb(self, config, state, collected, query, answers, key):
-        new = dataclasses.replace(query.rows, labels=answers.labels, mask=answers.mask)
+        # A trajectory that nobody could judge is neither kept nor counted.
+        length = jnp.where(jnp.any(answers.mask, axis=1), query.rows.length, 0)
+        new = dataclasses.replace(query.rows, length=length, labels=answers.labels, mask=answers.mask)
         fitted, after, passes = self.fit(
             config,
             state.fitted,

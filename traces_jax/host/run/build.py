@@ -8,6 +8,7 @@ from traces_jax import config as config_lib
 from traces_jax import solvers, sources, tasks
 from traces_jax.config import Config, Lane
 from traces_jax.core import learner, parallel
+from traces_jax.feedback import labelers
 from traces_jax.host import errors
 from traces_jax.host.run import clock, memory
 
@@ -31,7 +32,9 @@ def build(config: Config, lanes: list[Lane] | None = None) -> Built:
     grid = parallel.grid(len(lanes), config.environment.count, jax.devices())
     task = make_task(config, physics)
     _check_episodes_end(config, task)
-    _check_method(config, task)
+    source = sources.make(config, task)
+    source.check(config)
+    solvers.make(config, task, one_lane_at_a_time=True).check(config, source)
     memory.check(config, task, len(lanes), grid)
     program = parallel.make(
         lanes,
@@ -41,17 +44,11 @@ def build(config: Config, lanes: list[Lane] | None = None) -> Built:
             environments=grid.environments,
             one_lane_at_a_time=backend == "cpu",
             clock=clock.find(backend),
+            watch=labelers.watch(task) if source.learns and config.labels.by != labelers.ORACLE else None,
         ),
         grid,
     )
     return Built(config=config, lanes=lanes, task=task, program=program, physics=physics)
-
-
-def _check_method(config: Config, task: tasks.Task) -> None:
-    """Raises a ConfigError if source or solver do not support the settings, or each other."""
-    source = sources.make(config, task)
-    source.check(config)
-    solvers.make(config, task, one_lane_at_a_time=True).check(config, source)
 
 
 def _check_episodes_end(config: Config, task: tasks.Task) -> None:

@@ -1,6 +1,7 @@
 """A training run: the loop around the compiled chunk. `folder` describes its output."""
 
 import contextlib
+import functools
 import os
 import pathlib
 import signal
@@ -15,6 +16,7 @@ from traces_jax.config import Config
 from traces_jax.core.learner import LearnerState
 from traces_jax.host import cli, errors, runtime
 from traces_jax.host.data import prior
+from traces_jax.host.label import outside
 from traces_jax.host.run import best as best_lib
 from traces_jax.host.run import build as build_lib
 from traces_jax.host.run import checkpoint, evaluation, metrics, progress
@@ -23,8 +25,11 @@ from traces_jax.host.run.build import Built
 from traces_jax.sources import Prior
 
 
-def train(config: Config, folder: pathlib.Path) -> bool:
-    """Runs or resumes, then evaluates. Returns whether the run is complete (and not stopped by Ctrl-C)."""
+def train(config: Config, folder: pathlib.Path, *, labels: str = "wait") -> bool:
+    """Runs or resumes, then evaluates. Returns whether the run is complete (and not stopped by Ctrl-C).
+
+    labels: where people label, "wait" for them, or "exit" with a `LabelsNeeded`.
+    """
     built = build_lib.build(config)
     # Only a new run reads the prior. A resumed run has it in its state; the file may be gone by then.
     start = None if _has_begun(folder) else prior.load(config, built.task, print)
@@ -34,7 +39,7 @@ def train(config: Config, folder: pathlib.Path) -> bool:
             identity = folder_lib.identity(folder)
             if identity is None and not _has_begun(folder):
                 identity = folder_lib.describe(folder, {**runtime.describe(), "physics": built.physics})
-            return _Run(config, folder, built, identity).train(start)
+            return _Run(config, folder, built, identity, labels).train(start)
     except errors.WriteError as error:
         reason = str(error).removesuffix(".")
         raise errors.UserError(
@@ -45,11 +50,12 @@ def train(config: Config, folder: pathlib.Path) -> bool:
 class _Run:
     """The part of a run that this process executes."""
 
-    def __init__(self, config: Config, folder: pathlib.Path, built: Built, identity: str | None):
+    def __init__(self, config: Config, folder: pathlib.Path, built: Built, identity: str | None, labels: str):
         self._config = config
         self._folder = folder
         self._built = built
         self._identity = identity
+        self._labels = labels
 
     def train(self, start: Prior | None) -> bool:
         """Trains until the end or a signal."""
@@ -73,6 +79,8 @@ class _Run:
                 done, state = self._loop(done, state, checkpoints, best, view, stopped)
                 checkpoints.wait()
             view.close()
+            if done < config.iterations and not stopped:
+                raise outside.LabelsNeeded(self._folder)
             if done < config.iterations:
                 print(f"stopped after iteration {done} of {config.iterations}; the same command resumes from there")
                 return False
@@ -115,13 +123,31 @@ class _Run:
         sound = self._sound_iterations(state, done)
         self._check_some_are_sound(sound, done)
         writer = metrics.MetricWriter(self._folder, sound, tensorboard=config.run.tensorboard, say=view.say)
+        labeler = outside.make(self._built, self._folder)
         started = time.monotonic()
         saved = done
+
+        def keep(state: LearnerState) -> None:
+            nonlocal saved
+            if saved < done:
+                checkpoints.save(done, state)
+                saved = done
+
         try:
             while done < config.iterations and not stopped:
                 # Up to the next multiple of run.chunk; an earlier process may have stopped elsewhere with another one.
                 length = min(config.run.chunk - done % config.run.chunk, config.iterations - done)
-                state, device_rows = self._built.program.chunk(state, done, length)
+                if labeler is None:
+                    state, device_rows = self._built.program.chunk(state, done, length)
+                else:
+                    wait = outside.Waiting(
+                        self._folder, self._labels, stopped, functools.partial(keep, state), view.say
+                    )
+                    iteration = outside.iteration(self._built, labeler, state, done, wait)
+                    if iteration is None:
+                        break
+                    state, device_rows = iteration
+                    length = 1
                 rows = {name: np.asarray(values) for name, values in jax.device_get(device_rows).items()}
                 writer.write(done, rows, steps_per_iteration=config.iteration_steps, seconds=time.monotonic() - started)
                 sound = self._sound_iterations(state, done + length)
@@ -136,12 +162,12 @@ class _Run:
                     writer.flush()
                 if done % every == 0 or done == config.iterations:
                     best.consider(done, state, rows["constraint/gap"][:, -1], rows["window/return"][:, -1])
-                    checkpoints.save(done, state)
-                    saved = done
-            if saved < done:
-                checkpoints.save(done, state)
+                    keep(state)
+            keep(state)
         finally:
             writer.close()
+            if labeler is not None:
+                labeler.close(complete=done == config.iterations)
         return done, state
 
     def _sound_iterations(self, state: LearnerState, done: int) -> dict[str, int]:

@@ -1,0 +1,243 @@
+"""Who labels: oracle, people, a file, or a function, inside the compiled program or outside."""
+
+import json
+import pathlib
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import assert_same_run, make_config
+
+from traces_jax import config as config_lib
+from traces_jax import sources, tasks
+from traces_jax.feedback import labelers
+from traces_jax.feedback.trajectories import Shown, first_true
+from traces_jax.host import errors
+from traces_jax.host.label import outside, store, votes
+from traces_jax.host.label.store import Identity, Said, Store
+from traces_jax.host.run import loop
+from traces_jax.tasks import fall, probe
+
+ENDS = np.asarray([2, 4, 6, 10])
+
+
+# --- Functions that label.
+
+
+def jax_judge(shown):
+    """The second action above zero is one too many."""
+    return first_true(jnp.cumsum(shown.action[..., 0] > 0, axis=1) > 1, shown.length)
+
+
+def numpy_judge(shown):
+    assert isinstance(shown.action, np.ndarray)
+    first = [np.flatnonzero(np.cumsum(own > 0) > 1)[:1] for own in shown.action[..., 0]]
+    return np.asarray([int(step[0]) if step.size else -1 for step in first])
+
+
+def float_judge(shown):
+    return jnp.zeros(shown.length.shape)
+
+
+class NoCost(probe.Budget):
+    """A task whose steps have no cost."""
+
+    has_cost = False
+
+    def step(self, state, action):
+        after = super().step(state, action)
+        return after.replace(info={**after.info, "cost": jnp.full((), jnp.nan)})
+
+
+TINY = {
+    "task": "test_labelers:NoCost",
+    "physics": "native",
+    "steps": 240,
+    "method": {"source": "traces"},
+    "environment": {"count": 4, "steps": 10},
+    "ppo": {"minibatch": 20, "passes": 1},
+    "policy": {"hidden": (8,)},
+    "critic": {"hidden": (8,)},
+    "estimator": {"decoder": (8,), "hidden": 2, "depth": 1},
+    "labels": {"interval": 2, "by": "test_labelers:jax_judge"},
+    "query": {"fraction": 0.25, "batch": 2},
+    "refit": {"store": 16, "passes": 1, "steps": 1},
+    "run": {"evaluation_episodes": 2, "tensorboard": False},
+}
+
+
+def by(name):
+    return make_config(**{**TINY, "labels": {"interval": 2, "by": name}})
+
+
+def test_first_steps_become_labels_of_prefixes():
+    """A prefix of n steps is accepted if the first violation is not among its steps 0 .. n - 1."""
+    first, length = jnp.asarray([-1, 0, 3, 4, 9, 4]), jnp.asarray([10, 10, 10, 10, 10, 5])
+    found = labelers.prefix_labels(first, length, ENDS)
+    expected = [[1, 1, 1, 1], [0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0]]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_answers_become_labels_of_prefixes():
+    said = lambda *answers: [own.tolist() for own in votes.prefixes(answers, 10, ENDS)]  # noqa: E731
+    every, none = [True] * 4, [False] * 4
+    assert said(Said("accept")) == [[1, 1, 1, 1], every]
+    assert said(Said("from", 4)) == [[1, 1, 0, 0], every]
+    assert said(Said("reject")) == [[0, 0, 0, 0], [False, False, False, True]], "nothing is known of shorter ones"
+    assert said(Said("unsure"))[1] == none
+    # Two of three decide; where two differ, there is no label.
+    assert said(Said("accept"), Said("from", 4), Said("from", 2)) == [[1, 1, 0, 0], every]
+    assert said(Said("accept"), Said("from", 4)) == [[1, 1, 0, 0], [True, True, False, False]]
+    short = votes.prefixes([Said("from", 3)], 5, ENDS)
+    assert short[1].tolist() == [True, True, False, True] and short[0].tolist() == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("test_labelers:nobody", "nobody must be a function."),
+        ("nowhere:judge", "there is no module 'nowhere'; start from the folder that has it."),
+        ("test_labelers:float_judge", "the first violating step or -1, not ShapeDtypeStruct [2] float32."),
+    ],
+)
+def test_functions_that_are_not_right(name, says):
+    with pytest.raises(tasks.TaskError) as caught:
+        labelers.compiles(name, tasks.make("ProbeBudget"), 2)
+    assert str(caught.value).endswith(says)
+
+
+def test_what_cannot_name_a_labeler_is_refused():
+    with pytest.raises(config_lib.ConfigError, match=r"labels.by='nobody' is not right: it must be oracle, people, a"):
+        by("nobody")
+
+
+def test_where_a_function_runs():
+    task = tasks.make("ProbeBudget")
+    assert labelers.compiles("test_labelers:jax_judge", task, 2)
+    assert not labelers.compiles("test_labelers:numpy_judge", task, 2)
+
+
+def test_the_oracle_needs_a_cost():
+    for changes in ({"labels": {"by": "oracle"}}, {"method": {"source": "oracle"}}):
+        config = make_config(**{**TINY, **changes})
+        with pytest.raises(config_lib.ConfigError, match=r"NoCost has no cost"):
+            sources.make(config, tasks.make(config.task)).check(config)
+
+
+# --- Whole runs.
+
+
+def test_a_compiled_function_and_one_on_the_host_lead_to_the_same_run(tmp_path):
+    """Bit for bit; of a task that has no cost, with queries in every second iteration."""
+    for name in ("jax_judge", "numpy_judge"):
+        assert loop.train(by(f"test_labelers:{name}"), tmp_path / name)
+    assert_same_run(tmp_path / "jax_judge", tmp_path / "numpy_judge")
+    found = [json.loads(line) for line in (tmp_path / "jax_judge/metrics.jsonl").read_text().splitlines()]
+    assert len(found) == 6 and found[-1]["labels/trajectories"] == 6.0
+    for name in ("episode/cost", "window/cost", "episode/accepted", "estimate/right", "query/accepted_pool"):
+        assert found[1][name] is None, name
+    assert found[0]["refit/passes"] is None and found[1]["refit/passes"] == 1.0
+    assert found[1]["query/accepted_picked"] is not None and found[-1]["finite"] == 1.0
+    saved = json.loads((tmp_path / "jax_judge/evaluation.json").read_text())
+    assert saved["lanes"][0]["accepted"] is None and saved["lanes"][0]["cost"] is None
+
+
+def clips(count):
+    shown = Shown(np.zeros((3, 1)), np.full((3, 1), 1.0), np.int32(3), None)
+    return [outside.Clip(Identity("seed=0", number, 0, 0), shown) for number in range(count)]
+
+
+def test_labels_from_a_file(tmp_path):
+    lines = [{"lane": "seed=0", "iteration": n, "environment": 0, "first": 0, "verdict": "reject"} for n in range(2)]
+    path = tmp_path / "labels.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    labeler = outside.File(path)
+    assert labeler.label(clips(2), lambda: False) == [[Said("reject")]] * 2
+    with pytest.raises(errors.UserError, match=r"has no label for .*iteration=2"):
+        labeler.label(clips(3), lambda: False)
+
+
+def test_a_function_on_the_host_sees_all_clips_at_once():
+    assert outside.Function("test_labelers:numpy_judge").label(clips(2), lambda: False) == [[Said("from", 1)]] * 2
+
+
+FALL = {
+    **{name: TINY[name] for name in ("physics", "method", "policy", "critic", "estimator", "refit")},
+    "task": "SafetyHalfCheetahFall-v0",
+    "steps": 600,
+    "seeds": 2,
+    "environment": {"count": 1, "steps": 150},
+    "ppo": {"minibatch": 50, "passes": 1},
+    "query": {"fraction": 1.0},
+    "run": {"evaluation_episodes": 2, "tensorboard": False},
+}
+
+
+def scripted(folder: pathlib.Path, enough: threading.Event, *, most: int) -> None:
+    """Labels as the scripted judge does, from what the page is given, until `most` clips are labelled."""
+    base = Store(folder)
+    while most and not enough.is_set():
+        for item in base.next("judge", 4)[:most]:
+            _, positions = base.positions(item.id)
+            step = int(first_true(fall.fallen(jnp.asarray(positions))[None], jnp.asarray([item.length]))[0])
+            base.answer(item.id, "judge", Said("accept") if step < 0 else Said("from", step), 0)
+            most -= 1
+        time.sleep(0.01)
+    base.close()
+
+
+def test_people_label_an_interrupted_run(tmp_path, monkeypatch):
+    """The run that people label, stopped and killed in between, equals the run that the judge labels inside."""
+    monkeypatch.setattr(store, "UNDO_SECONDS", 0.0)
+    inside = make_config(**FALL, labels={"by": "traces_jax.tasks.fall:judge"})
+    people = make_config(**FALL, labels={"by": "people"})
+    assert loop.train(inside, tmp_path / "inside")
+    with pytest.raises(outside.LabelsNeeded, match=r"labels are needed; python -m traces_jax"):
+        loop.train(people, tmp_path / "people", labels="exit")
+    enough = threading.Event()
+    scripted(tmp_path / "people", enough, most=2)
+    with pytest.raises(outside.LabelsNeeded):
+        loop.train(people, tmp_path / "people", labels="exit")
+    helper = threading.Thread(target=scripted, args=(tmp_path / "people", enough), kwargs={"most": 100})
+    helper.start()
+    try:
+        assert loop.train(people, tmp_path / "people", labels="wait")
+    finally:
+        enough.set()
+        helper.join()
+    base = Store(tmp_path / "people")
+    said = [(row["lane"], row["iteration"]) for row in base.rows() if not row["repeat"]]
+    assert len(said) == 8 == len(set(said)), "every clip was asked for once"
+    assert base.fact("state") == "complete" and base.fact("question") == "Does it fall?"
+    base.close()
+    assert_same_run(tmp_path / "inside", tmp_path / "people")
+
+
+# --- The task.
+
+
+def at(height, degrees):
+    return np.asarray([0.0, height - 0.7, np.deg2rad(degrees), *np.zeros(6)], np.float32)
+
+
+def test_what_a_fall_is():
+    """Standing, a dive, on its nose, a somersault in the air, on its back, sitting upright."""
+    states = np.stack([at(0.57, 3), at(0.5, 50), at(0.7, 80), at(1.2, 180), at(0.15, 185), at(0.7, -80)])
+    np.testing.assert_array_equal(fall.fallen(jnp.asarray(states)), [False, False, True, False, True, False])
+    shown = Shown(np.zeros((1, 6, 1)), np.zeros((1, 6, 1)), jnp.asarray([6]), jnp.asarray(states[None]))
+    assert fall.judge(shown).tolist() == [2]
+    assert fall.judge(shown.replace(length=jnp.asarray([2]))).tolist() == [-1], "what follows the end is not seen"
+
+
+def test_the_judge_and_the_cost_agree():
+    task = tasks.make("SafetyHalfCheetahFall-v0")
+    stands, falls = task.examples()
+    assert stands.violation is None and not fall.fallen(jnp.asarray(stands.positions)).any()
+    assert 10 < falls.violation < 100 and falls.positions.shape == (150, 9)
+    step = jax.jit(task.step)
+    for qpos, cost in ((at(0.7, 0), 0.0), (at(0.15, 180), 1.0)):
+        after = step(task.reset_to(jnp.asarray(qpos), jnp.zeros(9)), jnp.zeros(6))
+        assert float(after.info["cost"]) == cost and float(after.reward) == 0.0
