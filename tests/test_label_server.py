@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
     filled = Store(made)
     filled.describe(
         **{"task": "T", "question": "Does it fall?", "guide": "Look.", "seconds": 0.05, "nq": HALF_CHEETAH.nq},
-        **{"model": outside._packed(HALF_CHEETAH), "expected": 12, "repeats": 0.0, "example-0": positions.tobytes()},
+        **{"model": outside.packed(HALF_CHEETAH), "expected": 12, "repeats": 0.0, "example-0": positions.tobytes()},
         examples=json.dumps([{"words": "It stands.", "violation": None}]),
     )
     filled.ask([(Identity("seed=7", number, 0, 0), positions, LENGTH) for number in range(12)])
@@ -42,7 +42,7 @@ def talk(folder, requests, *, token=None, host="127.0.0.1:8765"):
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as client:
             found = [await client.request(method, path, **rest) for method, path, rest in requests]
-        await asyncio.to_thread(desk.studio.close)
+        await asyncio.to_thread(desk.close)
         return found
 
     return asyncio.run(run())

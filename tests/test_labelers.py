@@ -1,9 +1,6 @@
 """Who labels: oracle, people, a file, or a function, inside the compiled program or outside."""
 
 import json
-import pathlib
-import threading
-import time
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +13,8 @@ from traces_jax import sources, tasks
 from traces_jax.feedback import labelers
 from traces_jax.feedback.trajectories import Shown, first_true
 from traces_jax.host import errors
-from traces_jax.host.label import outside, store, votes
-from traces_jax.host.label.store import Identity, Said, Store
+from traces_jax.host.label import outside, votes
+from traces_jax.host.label.store import Identity, Said
 from traces_jax.host.run import loop
 from traces_jax.tasks import fall, probe
 
@@ -104,7 +101,7 @@ def test_answers_become_labels_of_prefixes():
     ],
 )
 def test_functions_that_are_not_right(name, says):
-    with pytest.raises(tasks.TaskError) as caught:
+    with pytest.raises(labelers.LabelerError) as caught:
         labelers.compiles(name, tasks.make("ProbeBudget"), 2)
     assert str(caught.value).endswith(says)
 
@@ -162,58 +159,6 @@ def test_labels_from_a_file(tmp_path):
 
 def test_a_function_on_the_host_sees_all_clips_at_once():
     assert outside.Function("test_labelers:numpy_judge").label(clips(2), lambda: False) == [[Said("from", 1)]] * 2
-
-
-FALL = {
-    **{name: TINY[name] for name in ("physics", "method", "policy", "critic", "estimator", "refit")},
-    "task": "SafetyHalfCheetahFall-v0",
-    "steps": 600,
-    "seeds": 2,
-    "environment": {"count": 1, "steps": 150},
-    "ppo": {"minibatch": 50, "passes": 1},
-    "query": {"fraction": 1.0},
-    "run": {"evaluation_episodes": 2, "tensorboard": False},
-}
-
-
-def scripted(folder: pathlib.Path, enough: threading.Event, *, most: int) -> None:
-    """Labels as the scripted judge does, from what the page is given, until `most` clips are labelled."""
-    base = Store(folder)
-    while most and not enough.is_set():
-        for item in base.next("judge", 4)[:most]:
-            _, positions = base.positions(item.id)
-            step = int(first_true(fall.fallen(jnp.asarray(positions))[None], jnp.asarray([item.length]))[0])
-            base.answer(item.id, "judge", Said("accept") if step < 0 else Said("from", step), 0)
-            most -= 1
-        time.sleep(0.01)
-    base.close()
-
-
-def test_people_label_an_interrupted_run(tmp_path, monkeypatch):
-    """The run that people label, stopped and killed in between, equals the run that the judge labels inside."""
-    monkeypatch.setattr(store, "UNDO_SECONDS", 0.0)
-    inside = make_config(**FALL, labels={"by": "traces_jax.tasks.fall:judge"})
-    people = make_config(**FALL, labels={"by": "people"})
-    assert loop.train(inside, tmp_path / "inside")
-    with pytest.raises(outside.LabelsNeeded, match=r"labels are needed; python -m traces_jax"):
-        loop.train(people, tmp_path / "people", labels="exit")
-    enough = threading.Event()
-    scripted(tmp_path / "people", enough, most=2)
-    with pytest.raises(outside.LabelsNeeded):
-        loop.train(people, tmp_path / "people", labels="exit")
-    helper = threading.Thread(target=scripted, args=(tmp_path / "people", enough), kwargs={"most": 100})
-    helper.start()
-    try:
-        assert loop.train(people, tmp_path / "people", labels="wait")
-    finally:
-        enough.set()
-        helper.join()
-    base = Store(tmp_path / "people")
-    said = [(row["lane"], row["iteration"]) for row in base.rows() if not row["repeat"]]
-    assert len(said) == 8 == len(set(said)), "every clip was asked for once"
-    assert base.fact("state") == "complete" and base.fact("question") == "Does it fall?"
-    base.close()
-    assert_same_run(tmp_path / "inside", tmp_path / "people")
 
 
 # --- The task.

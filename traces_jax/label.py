@@ -99,7 +99,7 @@ def _serve(folder: pathlib.Path) -> int:
     try:
         uvicorn.Server(settings).run(sockets=[found])
     finally:
-        desk.studio.close()
+        desk.close()
     return cli.OK
 
 

@@ -58,7 +58,7 @@ class Studio:
         path = self._folder / f"{name}.webm"
         if not path.is_file() or path.is_symlink():
             if self._painter is None:
-                self._painter = render.Painter(_unpacked(self._model), width=_WIDTH, height=_HEIGHT)
+                self._painter = render.Painter(unpacked(self._model), width=_WIDTH, height=_HEIGHT)
             pictures = (self._painter.draw(state) for state in positions[:: self.pace.every])
             render.write_video(path, pictures, self.pace.fps, exact=True)
         return path.read_bytes()
@@ -73,7 +73,7 @@ class Studio:
             self._painter.close()
 
 
-def _unpacked(model: bytes) -> mujoco.MjModel:
+def unpacked(model: bytes) -> mujoco.MjModel:
     """A model from MuJoCo's binary format, which is read from files only."""
     with tempfile.NamedTemporaryFile(suffix=".mjb") as file:
         file.write(model)

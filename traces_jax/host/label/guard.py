@@ -20,8 +20,15 @@ _BURST, _RATE = 300, 60.0
 _ADDRESSES = 1000
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; media-src blob:; img-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# A page of `scenes` is other people's code with its data inside: cut off from our page, from storage and from the net.
+SCENE = {
+    "content-security-policy": "sandbox allow-scripts; default-src 'none'; "
+    "script-src 'unsafe-inline' 'wasm-unsafe-eval' data: blob:; worker-src data: blob:; style-src 'unsafe-inline'; "
+    "img-src data: blob:; font-src data:; connect-src data: blob:; frame-ancestors 'self'",
+    "x-frame-options": "SAMEORIGIN",
+}
 HEADERS = {
     "content-security-policy": _POLICY,
     "x-content-type-options": "nosniff",
@@ -86,7 +93,9 @@ class Guard:
 
         async def finish(message: Any) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", []), *_encoded(HEADERS)]}
+                own = message.get("headers", [])
+                said = {name for name, _ in own}
+                message = {**message, "headers": [*own, *(one for one in _encoded(HEADERS) if one[0] not in said)]}
             await send(message)
 
         await self._app(scope, replay, finish)
@@ -121,7 +130,10 @@ class Guard:
         return 0 if self._may_enter(scope, headers) else 401
 
     def _may_enter(self, scope: Any, headers: dict[str, str]) -> bool:
-        """The page itself shows nothing of the run, and is what the token is given to."""
+        """The page itself shows nothing of the run, and is what the token is given to.
+
+        A frame cannot show a token. Its clip is named by a random text that only those with the token were told.
+        """
         if self._token is None or not scope["path"].startswith("/api/"):
             return True
         given = headers.get("authorization", "").removeprefix("Bearer ")

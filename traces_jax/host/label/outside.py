@@ -146,7 +146,7 @@ class People(OneByOne):
             guide=task.guide,
             seconds=task.physics.environment_seconds,
             nq=task.physics.mj_model.nq,
-            model=_packed(task.physics.mj_model),
+            model=packed(task.physics.mj_model),
             expected=budget * len(built.lanes),
         )
 
@@ -235,7 +235,7 @@ def iteration(
     return program.absorb(after, opened, answers, index)
 
 
-def _packed(model: mujoco.MjModel) -> bytes:
+def packed(model: mujoco.MjModel) -> bytes:
     """A model as MuJoCo's binary format, so that the server needs neither the task nor its files."""
     buffer = np.empty(mujoco.mj_sizeModel(model), np.uint8)
     mujoco.mj_saveModel(model, None, buffer)

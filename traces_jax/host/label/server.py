@@ -20,9 +20,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from traces_jax.host import errors
-from traces_jax.host.label import agreement
-from traces_jax.host.label.clips import Studio
-from traces_jax.host.label.guard import Guard
+from traces_jax.host.label import agreement, scenes
+from traces_jax.host.label.clips import Studio, unpacked
+from traces_jax.host.label.guard import SCENE, Guard
 from traces_jax.host.label.store import FROM, VERDICTS, Item, Refused, Said, Store
 
 # Clips that a page holds: the one on the screen and those that come next.
@@ -49,7 +49,9 @@ class Desk:
             raise errors.UserError(
                 f"--run={folder} has asked for no labels yet; start its training with labels.by=people first."
             )
-        self.studio = Studio(folder, model, float(self.store.fact("seconds")))
+        seconds = float(self.store.fact("seconds"))
+        self._studio = Studio(folder, model, seconds)
+        self._scenes = scenes.Scenes(unpacked(model), seconds) if scenes.available() else None
 
     @property
     def store(self) -> Store:
@@ -63,7 +65,7 @@ class Desk:
     def about(self, asked: dict[str, Any]) -> dict[str, Any]:
         """The task, its question and its examples."""
         del asked
-        store, pace = self.store, self.studio.pace
+        store, pace = self.store, self._studio.pace
         return {
             "task": store.fact("task"),
             "question": store.fact("question"),
@@ -71,6 +73,7 @@ class Desk:
             "examples": self._examples(),
             "fps": float(pace.fps),
             "every": pace.every,
+            "scenes": self._scenes is not None,
         }
 
     def next(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -114,17 +117,28 @@ class Desk:
         }
 
     def _json(self, item: Item) -> dict[str, Any]:
-        frames = -(-item.length // self.studio.pace.every)
+        frames = -(-item.length // self._studio.pace.every)
         return {"id": item.id, "steps": item.length, "frames": frames}
 
     def _start(self, showing: str) -> Any:
         """Begins to make a clip. Returns its future, or None if there is nothing to see."""
         found = self.store.positions(showing)
-        return None if found is None else self.studio.clip(f"clip-{found[0]}", found[1])
+        return None if found is None else self._studio.clip(f"clip-{found[0]}", found[1])
 
     def clip(self, name: str) -> Any:
         """The future of the clip behind a showing."""
         return self._start(name) if _SHOWING.fullmatch(name) else None
+
+    def scene(self, name: str) -> Any:
+        """The future of the page that shows the clip behind a showing from any side."""
+        found = self.store.positions(name) if self._scenes is not None and _SHOWING.fullmatch(name) else None
+        return None if found is None or self._scenes is None else self._scenes.page(str(found[0]), found[1])
+
+    def close(self) -> None:
+        """Ends what draws clips."""
+        self._studio.close()
+        if self._scenes is not None:
+            self._scenes.close()
 
     # --- Examples.
 
@@ -139,7 +153,7 @@ class Desk:
         if packed is None:
             return None
         positions = np.frombuffer(packed, np.float32).reshape(-1, int(self.store.fact("nq")))
-        return self.studio.clip(f"example-{name}", positions)
+        return self._studio.clip(f"example-{name}", positions)
 
 
 def _annotator(asked: dict[str, Any]) -> str:
@@ -178,12 +192,12 @@ def make(folder: pathlib.Path, *, token: str | None) -> tuple[Guard, Desk]:
 
         return endpoint
 
-    def video(find: Callable[[str], Any]) -> Callable:
+    def made(find: Callable[[str], Any], kind: str, headers: dict[str, str] | None = None) -> Callable:
         async def endpoint(request: Request) -> Response:
-            made = await asyncio.to_thread(find, request.path_params["name"])
-            if made is None:
+            future = await asyncio.to_thread(find, request.path_params["name"])
+            if future is None:
                 return Response(status_code=404)
-            return Response(await asyncio.wrap_future(made), media_type="video/webm")
+            return Response(await asyncio.wrap_future(future), media_type=kind, headers=headers)
 
         return endpoint
 
@@ -201,7 +215,8 @@ def make(folder: pathlib.Path, *, token: str | None) -> tuple[Guard, Desk]:
     routes = [
         *(Route(f"/{path}", page(name)) for path, name in _FILES.items()),
         *(Route(f"/api/{name}", data(call), methods=["POST"]) for name, call in calls.items()),
-        Route("/api/clip/{name}", video(desk.clip)),
-        Route("/api/example/{name}", video(desk.example)),
+        Route("/api/clip/{name}", made(desk.clip, "video/webm")),
+        Route("/api/example/{name}", made(desk.example, "video/webm")),
+        Route("/scene/{name}", made(desk.scene, "text/html", SCENE)),
     ]
     return Guard(Starlette(routes=routes), token=token), desk

@@ -104,6 +104,7 @@ async function introduce() {
   document.title = page.about.question;
   for (const heading of document.querySelectorAll(".question")) heading.textContent = page.about.question;
   document.querySelector(".guide").textContent = page.about.guide;
+  $("look").hidden = !page.about.scenes;
   $("examples").replaceChildren(...page.about.examples.map(example));
   $("name").value = localStorage.getItem("annotator") || "";
   show("intro");
@@ -167,6 +168,7 @@ async function more() {
 
 async function present(state) {
   const clip = page.queue[0];
+  flat();
   for (const button of $("answers").querySelectorAll("button")) button.disabled = !clip && button.id !== "undo";
   video.hidden = !clip;
   $("wait").hidden = Boolean(clip);
@@ -273,6 +275,27 @@ for (const kind of ["play", "pause", "ended"]) {
   });
 }
 
+// --- From any side. The other view has its own player, so that moments are marked in the video.
+
+function flat() {
+  $("scene").hidden = true;
+  $("scene").removeAttribute("src");
+  $("look").setAttribute("aria-pressed", "false");
+}
+
+function look3d() {
+  if (!$("scene").hidden) return flat();
+  const clip = page.queue[0];
+  if (!clip) return;
+  video.pause();
+  $("scene").src = `scene/${clip.id}`;
+  $("scene").hidden = false;
+  $("look").setAttribute("aria-pressed", "true");
+}
+
+// Whoever leaves the view with the mouse wants the keys to answer again.
+$("scene").addEventListener("mouseleave", () => $("stage").focus());
+
 // --- Answers.
 
 const SAID = { accept: "Accepted.", reject: "Rejected.", from: "Marked.", unsure: "Skipped." };
@@ -309,6 +332,7 @@ const ACTIONS = {
   accept: () => answer("accept"), reject: () => answer("reject"), from: () => answer("from"),
   unsure: () => answer("unsure"), undo, play: () => (video.paused || video.ended ? play() : video.pause()),
   back: () => seek(page.frame - 1), forward: () => seek(page.frame + 1), help: () => introduce(),
+  look: () => { if (!$("look").hidden) look3d(); },
 };
 for (const [id, action] of Object.entries(ACTIONS)) {
   $(id).addEventListener("click", (event) => {
@@ -322,7 +346,7 @@ $("speed").addEventListener("change", () => { video.playbackRate = Number($("spe
 
 const KEYS = {
   a: "accept", r: "reject", x: "from", s: "unsure", z: "undo", " ": "play",
-  ArrowLeft: "back", ",": "back", ArrowRight: "forward", ".": "forward", "?": "help",
+  ArrowLeft: "back", ",": "back", ArrowRight: "forward", ".": "forward", "?": "help", d: "look",
 };
 document.addEventListener("keydown", (event) => {
   if ($("work").hidden || event.ctrlKey || event.metaKey || event.altKey) return;
