@@ -364,9 +364,9 @@ BY_FAMILY = {
     "Run": {"ppo.passes": 20, "labels.interval": 5, "query.fraction": 0.1, "steps": 2_000_000,
             "lagrange.initial": 1.0,
             "environment.count": 10, "environment.steps": 200},
-    "Fall": {"ppo.passes": 40, "labels.interval": 20, "query.fraction": 1.0, "steps": 15_000, "ppo.minibatch": 50,
-             "environment.count": 1, "environment.steps": 150, "query.batch": 1, "query.budget": 100,
-             "lagrange.initial": 1e9, "lagrange.window": 10, "constraint.cost_limit": 0.0, "labels.by": "people"},
+    "Fall": {"ppo.passes": 40, "labels.interval": 20, "query.fraction": 0.1, "steps": 150_000, "environment.count": 10,
+             "environment.steps": 150, "query.batch": 1, "query.budget": 100, "lagrange.initial": 1e9,
+             "lagrange.window": 10, "constraint.cost_limit": 0.0, "labels.by": "people"},
 }  # fmt: skip
 
 
