@@ -1,5 +1,6 @@
 """Who labels: oracle, people, a file, or a function, inside the compiled program or outside."""
 
+import functools
 import json
 
 import jax
@@ -10,16 +11,13 @@ from helpers import assert_same_run, make_config
 
 from traces_jax import config as config_lib
 from traces_jax import sources, tasks
-from traces_jax.feedback import labelers
-from traces_jax.feedback.trajectories import Shown, first_true
+from traces_jax.feedback import labelers, labels
+from traces_jax.feedback.trajectories import Shown, Trajectories, first_true
 from traces_jax.host import errors
 from traces_jax.host.label import outside, votes
 from traces_jax.host.label.store import Identity, Said
 from traces_jax.host.run import loop
 from traces_jax.tasks import fall, probe
-
-ENDS = np.asarray([2, 4, 6, 10])
-
 
 # --- Functions that label.
 
@@ -73,23 +71,59 @@ def by(name):
 def test_first_steps_become_labels_of_prefixes():
     """A prefix of n steps is accepted if the first violation is not among its steps 0 .. n - 1."""
     first, length = jnp.asarray([-1, 0, 3, 4, 9, 4]), jnp.asarray([10, 10, 10, 10, 10, 5])
-    found = labelers.prefix_labels(first, length, ENDS)
+    found = labels.prefixes(first, length, np.asarray([2, 4, 6, 10]))
     expected = [[1, 1, 1, 1], [0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0]]
     np.testing.assert_array_equal(found, expected)
 
 
+def said_to(source, *answers, length=10):
+    """Labels and mask, for prefixes or segments that end at 3, 6, 9 and 10."""
+    config = make_config(**{**TINY, "method": {"source": source}, "labels": {"interval": 3, "by": "people"}})
+    made = sources.learned(config, NoCost("NoCost", backend="native"))
+    return [own.tolist() for own in votes.labels(made, config, answers, length)]
+
+
 def test_answers_become_labels_of_prefixes():
-    said = lambda *answers: [own.tolist() for own in votes.prefixes(answers, 10, ENDS)]  # noqa: E731
-    every, none = [True] * 4, [False] * 4
-    assert said(Said("accept")) == [[1, 1, 1, 1], every]
-    assert said(Said("from", 4)) == [[1, 1, 0, 0], every]
-    assert said(Said("reject")) == [[0, 0, 0, 0], [False, False, False, True]], "nothing is known of shorter ones"
-    assert said(Said("unsure"))[1] == none
-    # Two of three decide; where two differ, there is no label.
-    assert said(Said("accept"), Said("from", 4), Said("from", 2)) == [[1, 1, 0, 0], every]
-    assert said(Said("accept"), Said("from", 4)) == [[1, 1, 0, 0], [True, True, False, False]]
-    short = votes.prefixes([Said("from", 3)], 5, ENDS)
-    assert short[1].tolist() == [True, True, False, True] and short[0].tolist() == [1, 0, 0, 0]
+    for source in ("traces", "ct"):
+        said = functools.partial(said_to, source)
+        every, none = [True] * 4, [False] * 4
+        assert said(Said("accept")) == [[1, 1, 1, 1], every]
+        assert said(Said("from", 6)) == [[1, 1, 0, 0], every]
+        assert said(Said("reject")) == [[0, 0, 0, 0], [False, False, False, True]], "nothing is known of shorter ones"
+        assert said(Said("unsure"))[1] == none
+        # Two of three decide; where two differ, there is no label.
+        assert said(Said("accept"), Said("from", 6), Said("from", 3)) == [[1, 1, 0, 0], every]
+        assert said(Said("accept"), Said("from", 6)) == [[1, 1, 0, 0], [True, True, False, False]]
+        assert said(Said("from", 4), length=5) == [[1, 0, 0, 0], [True, False, False, True]]
+
+
+def test_answers_become_labels_of_segments():
+    """RLSF: one label of each segment, then that of the whole."""
+    said = functools.partial(said_to, "rlsf")
+    every = [True] * 5
+    assert said(Said("accept")) == [[1, 1, 1, 1, 1], every]
+    assert said(Said("from", 5)) == [[1, 0, 0, 0, 0], every], "bad from the segment that has the step on"
+    assert said(Said("from", 6)) == [[1, 1, 0, 0, 0], every]
+    assert said(Said("reject")) == [[0, 0, 0, 0, 0], [False, False, False, False, True]]
+    assert said(Said("unsure"))[1] == [False] * 5
+    assert said(Said("from", 4), length=5) == [[1, 0, 0, 0, 0], [True, True, False, False, True]]
+
+
+def test_rlsf_learns_from_what_is_labelled():
+    """By hand: a network that says "bad" with probability 1/2 has the loss log 2 wherever there is a label."""
+    config = make_config(**{**TINY, "method": {"source": "rlsf"}, "labels": {"interval": 3, "by": "people"}})
+    source = sources.learned(config, NoCost("NoCost", backend="native"))
+    rows = Trajectories(
+        inputs=jnp.zeros((3, 10, source.features)),
+        length=jnp.asarray([10, 10, 5]),
+        labels=jnp.zeros((3, 5)).at[0].set(jnp.asarray([1, 0, 0, 0, 0])),
+        # The first is marked, of the second only the beginning is agreed upon, the third is rejected as a whole.
+        mask=jnp.asarray([[1, 1, 1, 1, 1], [1, 0, 0, 0, 0], [0, 0, 0, 0, 1]], bool),
+    )
+    label, known = source._of_steps(config, rows)
+    np.testing.assert_array_equal(known, [[1] * 10, [1] * 3 + [0] * 7, [1] * 5 + [0] * 5])
+    np.testing.assert_array_equal(label[0], [1] * 3 + [0] * 7)
+    np.testing.assert_array_equal(label[2], [0] * 10)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from traces_jax.config.checks import RENAMED, check_iterations, check_path, paths_named, unknown
 from traces_jax.config.effects import changed, matters_to, without_effect
+from traces_jax.config.feedback_schema import LabelsConfig, QueryConfig
 from traces_jax.config.fields import MOST, ConfigError, show
 from traces_jax.config.schema import (
     CollectConfig,
@@ -10,14 +11,12 @@ from traces_jax.config.schema import (
     CriticConfig,
     EnvironmentConfig,
     EstimatorConfig,
-    LabelsConfig,
     LagrangeConfig,
     MethodConfig,
     NormalizeConfig,
     PolicyConfig,
     PPOConfig,
     PretrainConfig,
-    QueryConfig,
     RefitConfig,
     RunConfig,
     all_fields,
@@ -32,11 +31,13 @@ from traces_jax.config.solver_schema import (
     SauteConfig,
     TrustRegionConfig,
 )
-from traces_jax.config.sweep import Lane, lanes
+from traces_jax.config.source_schema import SOURCES, CTConfig, RLSFConfig
+from traces_jax.config.sweep import Lane, lanes, with_value
 from traces_jax.config.trees import from_dict, from_saved, make, to_dict, to_json, updated
 
 __all__ = [
     "CPOConfig",
+    "CTConfig",
     "CUPConfig",
     "CollectConfig",
     "Config",
@@ -59,9 +60,11 @@ __all__ = [
     "PretrainConfig",
     "QueryConfig",
     "RENAMED",
+    "RLSFConfig",
     "RefitConfig",
     "RunConfig",
     "SOLVERS",
+    "SOURCES",
     "SauteConfig",
     "TrustRegionConfig",
     "all_fields",
@@ -79,5 +82,6 @@ __all__ = [
     "to_json",
     "unknown",
     "updated",
+    "with_value",
     "without_effect",
 ]

@@ -37,6 +37,7 @@ from traces_jax.config.solver_schema import (
     SauteConfig,
     TrustRegionConfig,
 )
+from traces_jax.config.source_schema import SOURCES, CTConfig, RLSFConfig
 
 
 @settings
@@ -136,8 +137,9 @@ class LagrangeConfig:
 class MethodConfig:
     """Where the cost comes from, when it is learned, and how the policy is updated under it."""
 
-    # "traces": learn the cost from labels of trajectories. "oracle": use the true cost and its limit.
-    source: str = choice("traces", "traces", "oracle")
+    # "traces", "ct", "rlsf": learn the cost from labels of trajectories. "oracle": use the true cost and its limit. Or
+    # "module:Class" for your own, see docs/sources.md.
+    source: str = choice_or_own("traces", *SOURCES)
     # The constrained policy update, see docs/solvers.md; or "module:Class" for your own.
     solver: str = choice_or_own("ppo_lag", *SOLVERS)
     # Where a solver's paper and its widely used program (OmniSafe) differ: "as_published" or "as_released".
@@ -318,6 +320,8 @@ class Config:
     saute: SauteConfig = SauteConfig()
     method: MethodConfig = MethodConfig()
     estimator: EstimatorConfig = EstimatorConfig()
+    ct: CTConfig = CTConfig()
+    rlsf: RLSFConfig = RLSFConfig()
     labels: LabelsConfig = LabelsConfig()
     query: QueryConfig = QueryConfig()
     refit: RefitConfig = RefitConfig()

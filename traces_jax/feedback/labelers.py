@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from traces_jax.core import own
 from traces_jax.feedback.trajectories import Shown
@@ -92,12 +91,3 @@ def _check(by: str, found: Any, count: int) -> None:
 def shown(inputs: Any, length: Any, positions: Any, observation_size: int) -> Shown:
     """What a labeler sees of trajectories with inputs [N, T, F], observation and action together."""
     return Shown(inputs[..., :observation_size], inputs[..., observation_size:], length, positions)
-
-
-def prefix_labels(first: jax.Array, length: jax.Array, ends: np.ndarray) -> jax.Array:
-    """Labels [N, P] of prefixes: those that end before the first violating step [N] are accepted. -1: all are.
-
-    length: [N]; ends: [P] lengths of prefixes.
-    """
-    reached = jnp.minimum(ends, length[:, None])
-    return ((first[:, None] < 0) | (first[:, None] >= reached)).astype(jnp.float32)

@@ -1,4 +1,7 @@
-"""The simulated labeler, which knows the true cost. With a learned cost, only it and the metrics read the true cost."""
+"""Labels: of the simulated labeler, who knows the true cost, and of one who names the first violating step.
+
+With a learned cost, only the simulated labeler and the metrics read the true cost.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +39,40 @@ def oracle(
     # Termination counts only for the full trajectory, which is the last entry; prefixes stop before it.
     at_end = jnp.zeros(total.shape).at[:, -1].set(terminated)
     return accepted(total, at_end, limit=limit, early_end_violates=early_end_violates).astype(jnp.float32)
+
+
+def segments(
+    cost: jax.Array,
+    length: jax.Array,
+    terminated: jax.Array,
+    *,
+    limit: jax.Array | float,
+    ends: np.ndarray,
+    early_end_violates: bool,
+) -> jax.Array:
+    """Labels [N, P] of the segments that end at `ends` [P]: 1 for those that are `accepted` by themselves.
+
+    cost: [N, T], zeros past the end; length: [N]; terminated: [N] whether the trajectory terminated early, which
+    counts for the segment in which it did.
+    """
+    total = jnp.concatenate([jnp.zeros_like(cost[:, :1]), jnp.cumsum(cost, axis=1)], axis=1)
+    begins = np.concatenate([[0], ends[:-1]])[: len(ends)]
+    last = (begins < length[:, None]) & (length[:, None] <= ends)
+    return accepted(
+        total[:, ends] - total[:, begins],
+        jnp.where(last, terminated[:, None], 0),
+        limit=limit,
+        early_end_violates=early_end_violates,
+    ).astype(jnp.float32)
+
+
+def prefixes(first: jax.Array, length: jax.Array, ends: np.ndarray) -> jax.Array:
+    """Labels [N, P] of prefixes: those that end before the first violating step [N] are accepted. -1: all are.
+
+    length: [N]; ends: [P].
+    """
+    reached = jnp.minimum(ends, length[:, None])
+    return ((first[:, None] < 0) | (first[:, None] >= reached)).astype(jnp.float32)
 
 
 def flip(labels: jax.Array, key: jax.Array, rate: jax.Array | float) -> jax.Array:

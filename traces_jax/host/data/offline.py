@@ -22,13 +22,13 @@ import numpy as np
 
 from traces_jax.config import Config
 from traces_jax.core.normalize import RunningStatistics
-from traces_jax.feedback import labelers, trajectories
-from traces_jax.feedback import labels as labels_lib
+from traces_jax.feedback import labelers
 from traces_jax.feedback.trajectories import Shown, Trajectories
 from traces_jax.host import errors
 from traces_jax.host.data import archives, arrays
 from traces_jax.host.label import exchange, votes
 from traces_jax.host.label.store import Said
+from traces_jax.sources import Answers, Labelled
 from traces_jax.tasks import Task
 
 _NEEDED = ("observations", "actions", "costs", "terminals", "timeouts")
@@ -119,10 +119,8 @@ class Recording:
 
 
 @contextlib.contextmanager
-def opened(
-    path: pathlib.Path, task: Task, config: Config, ends: np.ndarray, say: Callable[[str], None]
-) -> Iterator[Recording]:
-    """Opens a file, checks all of it against the task, and labels its episodes. ends: [P] lengths of the prefixes."""
+def opened(path: pathlib.Path, source: Labelled, config: Config, say: Callable[[str], None]) -> Iterator[Recording]:
+    """Opens a file, checks all of it against the source's task, and labels its episodes as the source wants them."""
     if not path.is_file():
         raise errors.UserError(f"--data={path} does not exist; give an HDF5 file in DSRL's layout.")
     try:
@@ -133,13 +131,13 @@ def opened(
         try:
             by_cost = labelers.kind(config.labels.by) == labelers.ORACLE
             data = {name: _dataset(path, file, name) for name in _NEEDED if by_cost or name != "costs"}
-            _check_shapes(path, data, task)
+            _check_shapes(path, data, source.task)
             for name in data:
                 _check_stored(path, name, data[name])
         except _BROKEN as error:
             raise _damaged(path, error) from None
-        first, length, terminated = _episodes(path, data, task, say)
-        yield _scan(path, data, task, config, ends, (first, length, terminated))
+        first, length, terminated = _episodes(path, data, source.task, say)
+        yield _scan(path, data, source, config, (first, length, terminated))
 
 
 def _dataset(path: pathlib.Path, file: h5py.File, name: str) -> h5py.Dataset:
@@ -241,13 +239,12 @@ def _episodes(
 def _scan(
     path: pathlib.Path,
     data: Data,
-    task: Task,
+    source: Labelled,
     config: Config,
-    ends: np.ndarray,
     episodes: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> Recording:
     """Reads everything once: checks that all numbers are finite, computes labels and statistics."""
-    first, length, _ = episodes
+    task, (first, length, _) = source.task, episodes
     if labelers.kind(config.labels.by) == labelers.PEOPLE:
         raise errors.UserError(
             "labels.by=people is not right: people label runs; for recorded data a file of labels, module:function or "
@@ -255,7 +252,7 @@ def _scan(
         )
     by_file = labelers.kind(config.labels.by) == labelers.FILE
     answers = exchange.episodes(exchange.read(pathlib.Path(config.labels.by))) if by_file else {}
-    said: list[tuple[np.ndarray, np.ndarray]] = []
+    said: list[Answers] = []
     # In float64, because float32 sums over a whole file would lose too many digits.
     count, mean, squares = 0, np.zeros(task.observation_size), np.zeros(task.observation_size)
     for group in np.split(np.arange(len(first)), np.flatnonzero(np.diff(first // _PIECE)) + 1):
@@ -267,15 +264,15 @@ def _scan(
         squares += np.square(observation - new_mean).sum(axis=0) + np.square(delta) * count * len(observation) / total
         mean += delta * len(observation) / total
         count = total
-        said.append(_labels(path, data, task, config, ends, (*episodes, group), answers))
+        said.append(_labels(path, data, source, config, (*episodes, group), answers))
     return Recording(
         path=path,
         data=data,
         horizon=task.horizon,
         first=first,
         length=length,
-        labels=np.concatenate([labels for labels, _ in said]),
-        mask=np.concatenate([mask for _, mask in said]),
+        labels=np.concatenate([np.asarray(own.labels) for own in said]),
+        mask=np.concatenate([np.asarray(own.mask) for own in said]),
         statistics=RunningStatistics(
             count=jnp.asarray(count, jnp.float32),
             mean=jnp.asarray(mean, jnp.float32),
@@ -287,43 +284,34 @@ def _scan(
 def _labels(
     path: pathlib.Path,
     data: Data,
-    task: Task,
+    source: Labelled,
     config: Config,
-    ends: np.ndarray,
     episodes: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     answers: Mapping[int, Sequence[Said]],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Labels [K, P] of a group of episodes, and which prefixes are labelled.
+) -> Answers:
+    """Labels [K, P] of a group of episodes.
 
     episodes: first step, length and early end of all [M], and the group [K]; answers: of a file, by episode.
     """
-    first, length, terminated, group = episodes
-    by, kind = config.labels.by, labelers.kind(config.labels.by)
-    every = np.asarray(trajectories.prefix_mask(jnp.asarray(length[group]), ends))
-    inside = np.arange(task.horizon) < length[group, None]
+    first, of_all, terminated, group = episodes
+    task, by, kind = source.task, config.labels.by, labelers.kind(config.labels.by)
+    length = jnp.asarray(of_all[group])
+    inside = np.arange(task.horizon) < of_all[group, None]
 
     def steps(name: str, *width: int) -> np.ndarray:
         values = np.zeros((len(group), task.horizon, *width), np.float32)
-        values[inside] = _read(path, data, name, first[group[0]], first[group[-1]] + length[group[-1]])
+        values[inside] = _read(path, data, name, first[group[0]], first[group[-1]] + of_all[group[-1]])
         return values
 
     if kind == labelers.ORACLE:
-        said = labels_lib.oracle(
-            jnp.asarray(steps("costs")),
-            jnp.asarray(length[group]),
-            jnp.asarray(terminated[group]),
-            limit=config.constraint.cost_limit,
-            ends=ends,
-            early_end_violates=config.labels.early_end == "violating",
-        )
-        return np.asarray(said), every
+        said = source.label(config, jnp.asarray(steps("costs")), length, jnp.asarray(terminated[group]))
+        return Answers(labels=said, mask=source.mask(config, length))
     if kind == labelers.FUNCTION:
-        seen = Shown(steps("observations", task.observation_size), steps("actions", task.action_size), length[group])  # type: ignore[arg-type]
-        said = labelers.prefix_labels(jnp.asarray(labelers.judged(by, seen)), jnp.asarray(length[group]), ends)
-        return np.asarray(said), every
-    found = [votes.prefixes(answers.get(int(episode), []), int(length[episode]), ends) for episode in group]
-    labels, mask = (np.stack(parts) for parts in zip(*found, strict=True))
-    return labels, mask
+        seen = (steps("observations", task.observation_size), steps("actions", task.action_size), of_all[group])
+        judged = jnp.asarray(labelers.judged(by, Shown(*seen)))  # type: ignore[arg-type]
+        return source.told(config, judged, length, known=jnp.ones(len(group), bool))
+    found = [votes.labels(source, config, answers.get(int(one), []), int(of_all[one])) for one in group]
+    return Answers(*(jnp.asarray(np.stack(parts)) for parts in zip(*found, strict=True)))
 
 
 def _read(path: pathlib.Path, data: Data, name: str, begin: int, end: int) -> np.ndarray:

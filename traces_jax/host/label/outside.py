@@ -119,9 +119,9 @@ class OneByOne(Labeler):
         answers = self.label(clips, wait)
         if answers is None:
             return None
-        ends = sources.learned(built.config, built.task).ends(built.config)
+        source = sources.learned(built.config, built.task)
         for place, clip, found in zip(places, clips, answers, strict=True):
-            labels[place], mask[place] = votes.prefixes(found, int(clip.shown.length), ends)
+            labels[place], mask[place] = votes.labels(source, built.config, found, int(clip.shown.length))
         return sources.Answers(labels=jnp.asarray(labels), mask=jnp.asarray(mask))
 
 
