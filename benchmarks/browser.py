@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from websockets.sync.client import connect
@@ -25,12 +25,13 @@ _CODES = {" ": "Space", "ArrowLeft": "ArrowLeft", "ArrowRight": "ArrowRight", "T
 class Page:
     """One tab."""
 
-    def __init__(self, socket: Any):
+    def __init__(self, socket: Any, domains: Sequence[str] = ("Page", "Runtime", "Network", "Log")):
+        """domains: of events that are listened to."""
         self._socket = socket
         self._number = 0
         self.requests: list[str] = []
         self.messages: list[str] = []
-        for domain in ("Page", "Runtime", "Network", "Log"):
+        for domain in domains:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **given: Any) -> dict[str, Any]:
@@ -82,13 +83,30 @@ class Page:
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
 
+class Browser:
+    """A running browser. Tabs have nothing in common with each other."""
+
+    def __init__(self, process: subprocess.Popen, stack: contextlib.ExitStack, port: str, path: str):
+        self.process = process
+        self._stack, self._port = stack, port
+        self._root = Page(stack.enter_context(connect(f"ws://127.0.0.1:{port}{path}", max_size=None)), domains=())
+
+    def tab(self) -> Page:
+        """A new tab."""
+        own = self._root.call("Target.createBrowserContext")["browserContextId"]
+        target = self._root.call("Target.createTarget", url="about:blank", browserContextId=own)["targetId"]
+        listed = json.load(urllib.request.urlopen(f"http://127.0.0.1:{self._port}/json", timeout=60))
+        (address,) = (one["webSocketDebuggerUrl"] for one in listed if one["id"] == target)
+        return Page(self._stack.enter_context(connect(address, max_size=None)))
+
+
 @contextlib.contextmanager
-def browser() -> Iterator[Any]:
-    """A browser. Yields a function that opens a new tab with nothing in common with the others."""
+def browser(*flags: str) -> Iterator[Browser]:
+    """A browser, started with additional flags."""
     assert PROGRAM is not None
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, contextlib.ExitStack() as stack:
         process = subprocess.Popen(
-            [PROGRAM, *_FLAGS, "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank"],
+            [PROGRAM, *_FLAGS, *flags, "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -98,16 +116,4 @@ def browser() -> Iterator[Any]:
         while not port_file.exists() or len(port_file.read_text().split()) < 2:
             assert process.poll() is None and time.monotonic() < end, "Chromium does not start"
             time.sleep(0.05)
-        port, path = port_file.read_text().split()
-        root = Page.__new__(Page)
-        root._socket, root._number, root.requests, root.messages = None, 0, [], []
-        root._socket = stack.enter_context(connect(f"ws://127.0.0.1:{port}{path}", max_size=None))
-
-        def tab() -> Page:
-            own = root.call("Target.createBrowserContext")["browserContextId"]
-            target = root.call("Target.createTarget", url="about:blank", browserContextId=own)["targetId"]
-            listed = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=60))
-            (address,) = (one["webSocketDebuggerUrl"] for one in listed if one["id"] == target)
-            return Page(stack.enter_context(connect(address, max_size=None)))
-
-        yield tab
+        yield Browser(process, stack, *port_file.read_text().split())

@@ -127,8 +127,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         store = fill(folder, [falls.positions] * _CLIPS.value, examples)
-        with served(folder) as address, browser() as tab:
-            page = tab()
+        with served(folder) as address, browser() as chromium:
+            page = chromium.tab()
             if _PICTURES.value:
                 _pictures(pathlib.Path(_PICTURES.value), page, address)
             began = time.monotonic()

@@ -33,8 +33,8 @@ def enter(page, address, name):
 
 
 def test_clips_are_labelled_by_keyboard(tmp_path, filled):
-    with label_page.served(tmp_path) as address, browser() as tab:
-        ann, bob = tab(), tab()
+    with label_page.served(tmp_path) as address, browser() as chromium:
+        ann, bob = chromium.tab(), chromium.tab()
         enter(ann, address, "ann")
         enter(bob, address, "bob")
         # Steps forward are exact, and a mark says which one.

@@ -51,10 +51,10 @@ def label(folder: pathlib.Path, count: int) -> None:
 def labelling_in_the_browser(folder: pathlib.Path):
     """The judge sits at the page for as long as this lasts."""
     enough, base = threading.Event(), Store(folder)
-    with label_page.served(folder) as address, browser() as tab:
+    with label_page.served(folder) as address, browser() as chromium:
 
         def sit() -> None:
-            page, own = tab(), Store(folder)
+            page, own = chromium.tab(), Store(folder)
             label_page.enter(page, address, "judge")
             while not enough.is_set():
                 label_page.judge(page, own)

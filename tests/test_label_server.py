@@ -1,14 +1,20 @@
 """The page's server: what it answers, and what it refuses."""
 
 import asyncio
+import contextlib
 import json
+import os
+import pathlib
 import random
+import socket
+import sys
 
 import httpx
 import mujoco
 import numpy as np
 import pytest
 
+from benchmarks import label_page
 from traces_jax.host.label import clips, guard, outside, server, store
 from traces_jax.host.label.store import Identity, Store
 from traces_jax.tasks import base
@@ -46,6 +52,25 @@ def talk(folder, requests, *, token=None, host="127.0.0.1:8765"):
         return found
 
     return asyncio.run(run())
+
+
+@contextlib.contextmanager
+def written():
+    """Paths of what is opened for writing, made, renamed or removed by this process meanwhile."""
+    paths, going_on = [], True
+
+    def hear(event, given):
+        if going_on and (
+            (event == "open" and isinstance(given[0], str) and given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+            or event in ("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "sqlite3.connect")
+        ):
+            paths.append(os.fspath(given[0]))
+
+    sys.addaudithook(hear)  # It stays for ever, but deaf.
+    try:
+        yield paths
+    finally:
+        going_on = False
 
 
 def post(name, asked, **headers):
@@ -157,7 +182,7 @@ def test_loopback():
 
 
 def test_hostile_requests(folder, monkeypatch):
-    """Five hundred: no failure of the server, and nothing new in the folder."""
+    """Five hundred: no failure of the server, and no file is written but those of the store and clips."""
     monkeypatch.setattr(guard, "_BURST", 10_000)
     pick = random.Random(0).choice
     values = [None, True, -1, 1e308, 2**70, "", "\x00", "../../etc/passwd", "ann", "0" * 32, [], {}, "😀" * 30, [[[]]]]
@@ -177,9 +202,46 @@ def test_hostile_requests(folder, monkeypatch):
             (pick(["GET", "POST", "POST", "PUT", "HEAD"]), pick(paths), {"content": content, "headers": headers})
         )
     before = {path for path in folder.parent.rglob("*") if "clips" not in path.parts}
-    found = talk(folder, requests)
+    with written() as paths:
+        found = talk(folder, requests)
+    assert all(pathlib.Path(path).is_relative_to(folder) for path in paths), paths
     assert max(one.status_code for one in found) < 500
     assert {one.status_code for one in found} >= {200, 400, 403, 404, 405, 415}
     assert {path for path in folder.parent.rglob("*") if "clips" not in path.parts} <= before | {
         folder / f"{store.NAME}{end}" for end in ("-wal", "-shm")
     }
+
+
+RAW = (
+    b"GET /%2e%2e/labels.db HTTP/1.1\r\nHost: %(host)s\r\n\r\n",
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"BREW /api/next HTTP/1.1\r\nHost: %(host)s\r\n\r\n",
+    b"\x00\xff\x16\x03\x01\r\n\r\n",
+    b"POST /api/next HTTP/1.1\r\nHost: %(host)s\r\nContent-Length: -5\r\n\r\n",
+    b"POST /api/next HTTP/1.1\r\nHost: %(host)s\r\nContent-Length: 3\r\nContent-Length: 9\r\n\r\n{}",
+    b"POST /api/next HTTP/1.1\r\nHost: %(host)s\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\nzz\r\n",
+    b"GET / HTTP/1.1\r\nHost: %(host)s\r\nHost: evil.example\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: \r\n\r\n",
+    b"GET http://evil.example/ HTTP/1.1\r\nHost: %(host)s\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: %(host)s\r\nX: a\r\n b\x01\r\n\r\n",
+    b"CONNECT evil.example:80 HTTP/1.1\r\nHost: %(host)s\r\n\r\n",
+    b"OPTIONS * HTTP/1.1\r\nHost: %(host)s\r\n\r\n",
+)
+
+
+def test_what_is_not_even_http(folder):
+    """Over a real connection, where bytes can be anything: the server refuses, and goes on."""
+    with label_page.served(folder) as address:
+        host, port = address.removeprefix("http://").rstrip("/").split(":")
+        for raw in [*RAW, RAW[0]]:
+            with socket.create_connection((host, int(port)), timeout=60) as connection:
+                connection.sendall(raw.replace(b"%(host)s", f"{host}:{port}".encode()))
+                connection.shutdown(socket.SHUT_WR)
+                said = b""
+                while part := connection.recv(4096):
+                    said += part
+            status = said.split(b" ", 2)[1:2]
+            assert not status or 400 <= int(status[0]) < 500 or (raw.startswith(b"GET http") and status == [b"200"]), (
+                said
+            )
+        assert httpx.get(address).status_code == 200

@@ -4,7 +4,6 @@ import concurrent.futures
 import dataclasses
 import fractions
 import pathlib
-import tempfile
 import threading
 
 import mujoco
@@ -74,8 +73,5 @@ class Studio:
 
 
 def unpacked(model: bytes) -> mujoco.MjModel:
-    """A model from MuJoCo's binary format, which is read from files only."""
-    with tempfile.NamedTemporaryFile(suffix=".mjb") as file:
-        file.write(model)
-        file.flush()
-        return mujoco.MjModel.from_binary_path(file.name)
+    """A model from MuJoCo's binary format."""
+    return mujoco.MjModel.from_binary_path("model.mjb", {"model.mjb": model})
