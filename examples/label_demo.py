@@ -11,7 +11,7 @@ RUN = pathlib.Path("runs/label-demo")
 def main() -> None:
     """Starts both, and ends the training with the page."""
     train = [sys.executable, "-m", "traces_jax.train", "--config", "experiments/cheetah_fall.py"]
-    training = subprocess.Popen([*train, "--config.steps=3000", f"--run_dir={RUN}", "--labels=wait"])
+    training = subprocess.Popen([*train, "--config.steps=15000", f"--run_dir={RUN}", "--labels=wait"])
     try:
         print("The first clips are there in about a minute; open the address that is printed then.", flush=True)
         while not (RUN / "labels.db").exists() and training.poll() is None:

@@ -1,13 +1,16 @@
 """Who labels: oracle, people, a file, or a function, inside the compiled program or outside."""
 
+import dataclasses
 import functools
 import json
+import pathlib
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_same_run, make_config
+from helpers import make_config
 
 from traces_jax import config as config_lib
 from traces_jax import sources, tasks
@@ -16,7 +19,7 @@ from traces_jax.feedback.trajectories import Shown, Trajectories, first_true
 from traces_jax.host import errors
 from traces_jax.host.label import outside, votes
 from traces_jax.host.label.store import Identity, Said
-from traces_jax.host.run import loop
+from traces_jax.host.run import build, evaluation
 from traces_jax.tasks import fall, probe
 
 # --- Functions that label.
@@ -161,19 +164,36 @@ def test_the_oracle_needs_a_cost():
 # --- Whole runs.
 
 
-def test_a_compiled_function_and_one_on_the_host_lead_to_the_same_run(tmp_path):
+def test_a_compiled_function_and_one_on_the_host_lead_to_the_same_run():
     """Bit for bit; of a task that has no cost, with queries in every second iteration."""
-    for name in ("jax_judge", "numpy_judge"):
-        assert loop.train(by(f"test_labelers:{name}"), tmp_path / name)
-    assert_same_run(tmp_path / "jax_judge", tmp_path / "numpy_judge")
-    found = [json.loads(line) for line in (tmp_path / "jax_judge/metrics.jsonl").read_text().splitlines()]
-    assert len(found) == 6 and found[-1]["labels/trajectories"] == 6.0
-    for name in ("episode/cost", "window/cost", "episode/accepted", "estimate/right", "query/accepted_pool"):
-        assert found[1][name] is None, name
-    assert found[0]["refit/passes"] is None and found[1]["refit/passes"] == 1.0
-    assert found[1]["query/accepted_picked"] is not None and found[-1]["finite"] == 1.0
-    saved = json.loads((tmp_path / "jax_judge/evaluation.json").read_text())
-    assert saved["lanes"][0]["accepted"] is None and saved["lanes"][0]["cost"] is None
+    built = build.build(by("test_labelers:jax_judge"))
+
+    def run(labeler):
+        state, rows = built.program.init(None), []
+        for index in range(4):
+            state, row = outside.iteration(built, labeler, state, index, lambda: False)
+            rows.append({name: np.asarray(value) for name, value in row.items()})
+        return state, rows
+
+    (state, rows), (other, same) = (
+        run(labeler) for labeler in (outside.Compiled(), outside.Function("test_labelers:numpy_judge"))
+    )
+    assert isinstance(outside.make(built, pathlib.Path("none")), outside.Compiled)
+    chex.assert_trees_all_equal(*(jax.tree.map(jax.random.key_data, tree.key) for tree in (state, other)))
+    chex.assert_trees_all_equal(*(dataclasses.replace(tree, key=None) for tree in (state, other)))
+    timed = [name for name in rows[0] if name.startswith("stage/")]
+    for row, again in zip(rows, same, strict=True):
+        chex.assert_trees_all_equal(*({k: v for k, v in one.items() if k not in timed} for one in (row, again)))
+    assert rows[-1]["labels/trajectories"] == 4.0 and rows[-1]["finite"] == 1.0
+    for name in ("episode/cost", "deployed/cost", "window/cost", "episode/accepted", "query/accepted_pool"):
+        assert np.isnan(rows[1][name]), name
+    assert np.isnan(rows[1]["estimate/right"]) and np.isnan(rows[1]["estimate/cost_where_none"])
+    assert np.isnan(rows[0]["refit/passes"]) and rows[1]["refit/passes"] == 1.0
+    assert np.isfinite(rows[1]["query/accepted_picked"])
+    # Nobody knows the costs of its evaluation, but the function labels it.
+    found = evaluation.episodes(built, state, 3)
+    assert np.isnan(found["cost"]).all() and np.isnan(found["accepted"]).all()
+    assert found["label"].shape == (1, 3) and np.isin(found["label"], (0, 1)).all()
 
 
 def clips(count):

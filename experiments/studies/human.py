@@ -7,6 +7,12 @@ from traces_jax.host.study.rows import Row, Study
 
 
 def get_study():
-    """As the paper; further methods have rows here once they are sources."""
+    """Every method has the same labels: of a tenth of all trajectories."""
     judged = {"labels.by": "traces_jax.tasks.fall:judge"}
-    return Study([Row("CheetahFall", "traces", "", judged, seeds=3)])
+    rows = [
+        Row("CheetahFall", "traces", "", judged, seeds=3),
+        # No step may be bad.
+        Row("CheetahFall", "rlsf", "", {**judged, "rlsf.alpha": 0.1}, seeds=3),
+        Row("CheetahFall", "ct", "", judged, seeds=3),
+    ]
+    return Study(rows)
