@@ -57,6 +57,8 @@ def served(folder: pathlib.Path) -> Iterator[str]:
     running = uvicorn.Server(settings)
     thread = threading.Thread(target=running.run, kwargs={"sockets": [socket]})
     thread.start()
+    while not running.started:
+        time.sleep(0.01)
     try:
         yield f"http://127.0.0.1:{socket.getsockname()[1]}/"
     finally:

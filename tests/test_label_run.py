@@ -1,6 +1,7 @@
 """A run that is labelled from outside: interrupted, by people and in the browser, it stays the same run."""
 
 import contextlib
+import json
 import pathlib
 import threading
 
@@ -16,8 +17,19 @@ from traces_jax.host.label.store import Said, Store
 from traces_jax.host.run import loop
 from traces_jax.tasks import fall
 
+
+class NoCost(fall.Fall):
+    """A fall that nobody can put into numbers."""
+
+    has_cost = False
+
+    def step(self, state, action):
+        after = super().step(state, action)
+        return after.replace(info={**after.info, "cost": jnp.full((), jnp.nan)})
+
+
 FALL = {
-    "task": "SafetyHalfCheetahFall-v0",
+    "task": "test_label_run:NoCost",
     "physics": "native",
     "steps": 900,
     "seeds": 2,
@@ -92,3 +104,8 @@ def test_people_label_an_interrupted_run(tmp_path, monkeypatch):
     base.close()
     assert loop.train(make_config(**FALL, labels={"by": "traces_jax.tasks.fall:judge"}), tmp_path / "function")
     assert_same_run(tmp_path / "function", folder)
+    row = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    for name in ("episode/cost", "deployed/cost", "window/cost", "episode/accepted", "query/accepted_pool"):
+        assert row[name] is None, name
+    assert row["estimate/right"] is None and row["estimate/cost_where_none"] is None
+    assert row["labels/trajectories"] == 3.0 and row["finite"] == 1.0 and row["query/accepted_picked"] in (0.0, 1.0)

@@ -1,6 +1,5 @@
 """Who labels: oracle, people, a file, or a function, inside the compiled program or outside."""
 
-import dataclasses
 import functools
 import json
 import pathlib
@@ -14,6 +13,7 @@ from helpers import make_config
 
 from traces_jax import config as config_lib
 from traces_jax import sources, tasks
+from traces_jax.core import halves
 from traces_jax.feedback import labelers, labels
 from traces_jax.feedback.trajectories import Shown, Trajectories, first_true
 from traces_jax.host import errors
@@ -61,9 +61,9 @@ TINY = {
     "critic": {"hidden": (8,)},
     "estimator": {"decoder": (8,), "hidden": 2, "depth": 1},
     "labels": {"interval": 2, "by": "test_labelers:jax_judge"},
-    "query": {"fraction": 0.25, "batch": 2},
+    "query": {"fraction": 1.0},
     "refit": {"store": 16, "passes": 1, "steps": 1},
-    "run": {"evaluation_episodes": 2, "tensorboard": False},
+    "run": {"evaluation_episodes": 0, "tensorboard": False},
 }
 
 
@@ -164,34 +164,26 @@ def test_the_oracle_needs_a_cost():
 # --- Whole runs.
 
 
-def test_a_compiled_function_and_one_on_the_host_lead_to_the_same_run():
-    """Bit for bit; of a task that has no cost, with queries in every second iteration."""
+def test_a_compiled_function_and_one_on_the_host_give_the_same_labels():
+    """Of a task that has no cost. What follows is the same program, see test_label_run.py."""
     built = build.build(by("test_labelers:jax_judge"))
-
-    def run(labeler):
-        state, rows = built.program.init(None), []
-        for index in range(4):
-            state, row = outside.iteration(built, labeler, state, index, lambda: False)
-            rows.append({name: np.asarray(value) for name, value in row.items()})
-        return state, rows
-
-    (state, rows), (other, same) = (
-        run(labeler) for labeler in (outside.Compiled(), outside.Function("test_labelers:numpy_judge"))
-    )
+    program = built.program
+    after, opened = program.ask(program.init(None), 0)
     assert isinstance(outside.make(built, pathlib.Path("none")), outside.Compiled)
-    chex.assert_trees_all_equal(*(jax.tree.map(jax.random.key_data, tree.key) for tree in (state, other)))
-    chex.assert_trees_all_equal(*(dataclasses.replace(tree, key=None) for tree in (state, other)))
-    timed = [name for name in rows[0] if name.startswith("stage/")]
-    for row, again in zip(rows, same, strict=True):
-        chex.assert_trees_all_equal(*({k: v for k, v in one.items() if k not in timed} for one in (row, again)))
-    assert rows[-1]["labels/trajectories"] == 4.0 and rows[-1]["finite"] == 1.0
-    for name in ("episode/cost", "deployed/cost", "window/cost", "episode/accepted", "query/accepted_pool"):
-        assert np.isnan(rows[1][name]), name
-    assert np.isnan(rows[1]["estimate/right"]) and np.isnan(rows[1]["estimate/cost_where_none"])
-    assert np.isnan(rows[0]["refit/passes"]) and rows[1]["refit/passes"] == 1.0
-    assert np.isfinite(rows[1]["query/accepted_picked"])
+    compiled, plain = (
+        labeler.answer(built, opened, np.ones(1, bool), 0, lambda: False)
+        for labeler in (outside.Compiled(), outside.Function("test_labelers:numpy_judge"))
+    )
+    chex.assert_trees_all_equal(compiled, plain)
+    assert compiled.mask.shape == (1, 4, 5) and compiled.mask.all()
+    assert np.isnan(opened.collected.truth.cost).all() and np.isnan(opened.query.rows.labels).all()
+    # The second half has the same outputs, whether labels were due or not.
+    absorb = functools.partial(halves.absorb, program.learner, built.lanes[0].config)
+    one = jax.tree.map(lambda leaf: leaf[0], (after, opened, compiled))
+    due, not_due = (jax.eval_shape(functools.partial(absorb, due=due), *one, jnp.asarray(0)) for due in (True, False))
+    chex.assert_trees_all_equal_shapes_and_dtypes(due, not_due)
     # Nobody knows the costs of its evaluation, but the function labels it.
-    found = evaluation.episodes(built, state, 3)
+    found = evaluation.episodes(built, after, 3)
     assert np.isnan(found["cost"]).all() and np.isnan(found["accepted"]).all()
     assert found["label"].shape == (1, 3) and np.isin(found["label"], (0, 1)).all()
 
