@@ -544,7 +544,9 @@ def test_small_numbers_leave_the_title_in_its_place(tmp_path):
 
 
 def test_figures_of_the_paper_are_all_there():
-    assert set(published.TASKS) == {name for name in tasks.NAMES if name.startswith("Safety")}
+    # People label the one task that is not in its main tables.
+    own = {name for name in tasks.NAMES if name.startswith("Safety")} - {"SafetyHalfCheetahFall-v0"}
+    assert set(published.TASKS) == own
     assert set(published.PAPER["oracle"]["paper, PPO-Lagrangian"]) == set(published.TASKS)
     for solver, name in [("cppo_pid", "CPPO-PID"), ("cup", "CUP"), ("focops", "FOCOPS"), ("trpo_saute", "TRPO-Saute")]:
         assert set(published.PAPER[f"oracle+{solver}"][f"paper, {name}"]) == set(published.TASKS)

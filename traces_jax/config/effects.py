@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from traces_jax.config.schema import SOURCES, Config, all_fields
+from traces_jax.config.schema import Config, all_fields
 from traces_jax.config.solver_schema import SOLVERS
+from traces_jax.config.source_schema import SOURCES
 
 # Solvers in which only a multiplier weighs cost advantages.
 _WEIGHING = ("ppo_lag", "trpo_lag")
@@ -53,7 +54,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         (
             *("estimator.", "ct.", "rlsf.", "query.", "pool.", "refit.", "method.order"),
             *("constraint.form", "constraint.d", "constraint.shape", "constraint.correction"),
-            *("constraint.beyond_horizon", "labels.interval", "labels.terminal_only", "labels.noise"),
+            *("constraint.beyond_horizon", "labels.by", "labels.interval", "labels.terminal_only", "labels.noise"),
         ),
     ),
     *(

@@ -7,6 +7,7 @@ number or a traced array.
 import dataclasses
 import typing
 
+from traces_jax.config.feedback_schema import LabelsConfig, PoolConfig, QueryConfig
 from traces_jax.config.fields import (
     MOST_LANES,
     MOST_STEPS,
@@ -34,18 +35,13 @@ from traces_jax.config.solver_schema import (
     TrustRegionConfig,
 )
 from traces_jax.config.source_schema import (
+    SOURCES,
     CTConfig,
     EstimatorConfig,
-    LabelsConfig,
-    PoolConfig,
     PretrainConfig,
-    QueryConfig,
     RefitConfig,
     RLSFConfig,
 )
-
-# Cost sources of this package.
-SOURCES = ("traces", "ct", "rlsf", "oracle")
 
 
 @settings

@@ -11,6 +11,7 @@ import rich.console
 import rich.progress
 
 from traces_jax.host import errors, files
+from traces_jax.host.label import agreement, store
 from traces_jax.host.report import canvas, groups, page, pictures, read, tables
 from traces_jax.host.report.groups import Group
 from traces_jax.host.report.read import Lane
@@ -140,6 +141,11 @@ def _read(
         found, said = read.read(folder, name)
         lanes += [dataclasses.replace(lane, label=label) for lane in found]
         notes += [(name, text) for text in said]
+        try:
+            labelled = agreement.sentences(store.read_rows(folder))
+        except errors.UserError as error:
+            labelled = [str(error).rstrip(".")]
+        notes += [(name, read.printable(text)) for text in labelled]
     return lanes, notes
 
 

@@ -247,7 +247,7 @@ def _evaluation(folder: pathlib.Path, note: Callable[[str], None]) -> _Evaluatio
             raise errors.UserError("evaluation.npz holds arrays of other shapes than [lanes, episodes]")
         if not all(np.isfinite(given[name]).all() for name in names):
             raise errors.UserError("evaluation.npz holds episodes that are not finite")
-        if "accepted" in given and not np.isin(given["accepted"], (0, 1)).all():
+        if "accepted" in given and not (np.isin(given["accepted"], (0, 1)) | np.isnan(given["accepted"])).all():
             raise errors.UserError("evaluation.npz holds labels other than 0 and 1")
         iteration = _whole(path, given.get("iteration", np.asarray(_saved_iteration(folder))), ())
         diverged = _whole(path, given.get("diverged", np.full(len(lanes), -1)), (len(lanes),))

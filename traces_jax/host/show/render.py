@@ -124,12 +124,18 @@ def with_curves(pictures: Iterable[np.ndarray], below: strip.Strip, every: int) 
         yield np.concatenate([picture, below.draw(number * every)])
 
 
-def write_video(path: pathlib.Path, frames: Iterable[np.ndarray], fps: fractions.Fraction | float) -> None:
-    """Writes frames uint8 [H, W, 3] as .mp4 (H.264) or .webm (VP9), atomically."""
+def write_video(
+    path: pathlib.Path, frames: Iterable[np.ndarray], fps: fractions.Fraction | float, *, exact: bool = False
+) -> None:
+    """Writes frames uint8 [H, W, 3] as .mp4 (H.264) or .webm (VP9), atomically.
+
+    exact: every frame is complete in itself, so that a player can go to any of them at once.
+    """
     check_video_name(path)
     import av  # an optional dependency, only for videos
 
     container_name, encoder, options = _FORMATS[path.suffix]
+    options = {**options, "g": "1"} if exact else options
     remaining = iter(frames)
     first = next(remaining, None)
     if first is None:
