@@ -134,6 +134,6 @@ def save(folder: pathlib.Path, rows: list[dict[str, Any]], about: dict[str, Any]
     with files.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     name = f"{about['device']}-{about['date']}".lower().replace(" ", "-").replace("/", "-")
-    files.writetext(folder / f"{name}.json", json.dumps({**about, "rows": rows}, indent=2) + "\n")
-    files.writetext(folder / f"{name}.md", "\n".join(lines) + "\n")
+    files.write_text(folder / f"{name}.json", json.dumps({**about, "rows": rows}, indent=2) + "\n")
+    files.write_text(folder / f"{name}.md", "\n".join(lines) + "\n")
     print("", *lines, "", f"saved: {folder / name}.json and .md", sep="\n")

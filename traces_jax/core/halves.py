@@ -72,4 +72,4 @@ def absorb(
         source = state.source
         row = {name: jnp.full(leaf.shape, jnp.nan, leaf.dtype) for name, leaf in jax.eval_shape(label)[1].items()}
     # The time in between was somebody else's.
-    return learner.conclude(config, state, collected, source, opened.reading, row, (now - opened.took, now))
+    return learner.conclude(config, state, collected, source, opened.reading, row, (now - opened.took, now), index)

@@ -138,7 +138,8 @@ class Learner:
             runner = self.start(config, keys(stream(state.key, index, Stream.RESET)))
         else:
             memory = self.source.resume(config, state.source, state.runner.memory.source, own)
-            runner = state.runner.replace(memory=state.runner.memory.replace(source=memory))
+            held = dataclasses.replace(state.runner.memory, source=memory)
+            runner = dataclasses.replace(state.runner, memory=held)
         noise = rollout.noise(keys(stream(state.key, index, Stream.ACT)), settings.steps, self.task.action_size)
         noise = jnp.where((own < config.mean_environments)[:, None], 0.0, noise)
         runner, transitions, truth = rollout.run(
@@ -166,7 +167,7 @@ class Learner:
         collected, source, reading = self.observe(config, state, transitions, truth, index)
         key = jax.random.fold_in(state.key, index)
         source, query_row = labelling.in_program(self.source, config, source, collected, key)
-        return self.conclude(config, state, collected, source, reading, query_row, (began, ended))
+        return self.conclude(config, state, collected, source, reading, query_row, (began, ended), index)
 
     def observe(
         self,
@@ -189,16 +190,17 @@ class Learner:
         reading: Any,
         query_row: dict[str, jax.Array],
         times: tuple[jax.Array, jax.Array],
+        index: jax.Array,
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """Computes costs and advantages, updates the policy, then the statistics used from the next iteration on.
 
-        source: the source's state after labels were absorbed; times: begin and end of the rollout.
+        source: the source's state after labels were absorbed; times: begin and end of the rollout; index: [] of the
+        iteration, equal for all lanes, so that conditions are not batched.
         """
         transitions, truth, plays_mean = collected.transitions, collected.truth, collected.plays_mean
-        index = collected.iteration
         window_means = episodes.means(collected.windows.deployed(config.constraint.policy))
         key = jax.random.fold_in(state.key, index)
-        asked = self.source.asks(config, collected.iteration)
+        asked = self.source.asks(config, index)
         source, verdict, source_row = self.source.verdict(config, source, collected, reading, asked, key)
         cost, judged = self.time(verdict.cost)
         # Episodes of the mean action are not samples of the policy that is updated.

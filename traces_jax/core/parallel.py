@@ -133,7 +133,7 @@ class Program:
         )
 
     @functools.cached_property
-    def _compiled_chunk(self) -> Callable:
+    def _compiled_chunk(self) -> jax.stages.Wrapped:
         specs = (_STATE, _BY_LANE)
 
         def chunk(settings: Config, state: LearnerState, start: jax.Array, length: int):

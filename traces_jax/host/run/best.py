@@ -94,7 +94,8 @@ def _from_host(parts: list[Parts], like: LearnerState) -> LearnerState:
     return jax.tree.unflatten(structure, [leaf(held, own) for held, own in zip(parts, leaves, strict=True)])
 
 
-def _place(index: tuple[slice, ...]) -> Place:
+def _place(index: tuple[slice, ...] | None) -> Place:
+    assert index is not None, "every shard is a part of an array"
     return tuple((part.start, part.stop) for part in index)
 
 
