@@ -35,7 +35,7 @@ from absl import flags
 from traces_jax import config as config_lib
 from traces_jax import tasks
 from traces_jax.core import optimize
-from traces_jax.estimator import network, refit
+from traces_jax.estimator import network, objective, refit
 from traces_jax.feedback import trajectories
 from traces_jax.host import cli, runtime
 from traces_jax.host.run import build as build_lib
@@ -205,9 +205,7 @@ def _refit() -> Row:
             store,
             jax.random.key(1),
             refit=how,
-            prepare=lambda x: x,
-            ends=ends,
-            clamp=-7.0,
+            model=objective.model(prepare=lambda x: x, ends=ends, clamp=-7.0),
         )
     )
     given = optimize.init(estimator), rows(20).rows, rows(settings.refit.store)

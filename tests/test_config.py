@@ -265,8 +265,9 @@ def test_the_traced_fields():
         "ppo.clip", "ppo.cost_critic_l2",
         "ppo.cost_gae_lambda", "ppo.critic_lr", "ppo.entropy", "ppo.gae_lambda", "ppo.gamma", "ppo.max_grad_norm",
         "ppo.reward_critic_l2", "ppo.target_kl", "query.min_cv", "refit.lr", "refit.max_grad_norm",
-        "refit.target_accuracy", "refit.weight_decay", "saute.gamma", "saute.unsafe_reward", "trust_region.critic_lr",
-        "trust_region.damping", "trust_region.shrink", "trust_region.target_kl",
+        "refit.target_accuracy", "refit.weight_decay", "rlsf.alpha", "rlsf.bad_above", "rlsf.segment_limit",
+        "saute.gamma", "saute.unsafe_reward", "trust_region.critic_lr", "trust_region.damping", "trust_region.shrink",
+        "trust_region.target_kl",
     ]  # fmt: skip
 
 
@@ -380,6 +381,24 @@ def test_the_paper_is_the_paper_in_every_experiment(path):
         and not name.startswith("run.")
     }
     assert compared == expected
+
+
+def test_the_paper_knows_other_sources():
+    """C-T is refitted every 20 iterations; 10 episodes in each on Run tasks, 20 on others, 40 on circles."""
+    found = {}
+    for path in EXPERIMENTS:
+        tree = load(path)
+        tree["method"]["source"] = "ct"
+        config = config_lib.from_dict(presets.apply({**tree, "preset": "paper"}, explicit=["preset"]))
+        found[path.stem] = (config.query.fraction, config.query.batch)
+        assert (config.refit.lr, config.refit.target_accuracy, config.refit.passes) == (1e-3, 0.95, 5)
+    half = {"hopper": (0.5, 200), "ant": (0.5, 200), "ant_run": (0.5, 100), "car_run": (0.5, 100)}
+    circles = dict.fromkeys(("point_circle1", "point_circle2", "car_circle1", "car_circle2"), (0.1, 80))
+    runs = dict.fromkeys(("ball_run", "drone_run"), (0.1, 20))
+    assert found == {"half_cheetah": (0.1, 40), "walker2d": (0.1, 40)} | half | circles | runs
+    tree = {**config_lib.make(preset="paper", method={"source": "rlsf"}).to_dict()}
+    config = config_lib.from_dict(presets.apply(tree, explicit=[]))
+    assert (config.query.fraction, config.refit.passes * config.refit.steps, config.refit.lr) == (1.0, 500, 1e-3)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
@@ -520,12 +539,23 @@ def test_a_sweep_over_what_has_no_effect_is_refused():
     config_lib.from_saved({"method": {"source": "oracle"}, "sweep": "constraint.d=0.5,0.9"})
 
 
-@pytest.mark.parametrize("source", ["oracle", "traces"])
+@pytest.mark.parametrize("source", ["oracle", "traces", "ct", "rlsf"])
 def test_what_shapes_every_run_is_never_without_effect(source):
     idle = config_lib.without_effect(make_config(method={"source": source}))
     assert not [path for path in idle if path.startswith(("ppo.", "policy.", "environment.", "run."))]
     assert [path for path in idle if path.startswith("lagrange.")] == ["lagrange.lr"], "the rule has no use for it"
-    assert ("estimator.clamp" in idle) == (source == "oracle") == ("constraint.form" in idle)
+    assert ("estimator.clamp" in idle) == (source != "traces") == ("constraint.form" in idle) == ("query.rule" in idle)
+    assert ("constraint.correction" in idle) == (source != "traces") == ("constraint.shape" in idle)
+    assert ("ct.hidden" in idle) == (source != "ct") and ("rlsf.alpha" in idle) == (source != "rlsf")
+    assert ("estimator.init" in idle) == (source == "oracle") == ("refit.lr" in idle) == ("query.budget" in idle)
+    assert ("labels.interval" in idle) == (source in ("oracle", "rlsf"))
+
+
+def test_a_limit_of_segments_is_for_segments():
+    whole, cut = (make_config(method={"source": "rlsf"}, rlsf={"segment": length}) for length in (0, 10))
+    reason = "rlsf.segment=0 labels whole trajectories"
+    assert config_lib.without_effect(whole)["rlsf.segment_limit"] == reason
+    assert "rlsf.segment_limit" not in config_lib.without_effect(cut)
 
 
 @pytest.mark.parametrize(
@@ -535,6 +565,8 @@ def test_what_shapes_every_run_is_never_without_effect(source):
          ["query.batch, labels.interval (method.source=oracle is given the true cost)"]),
         (["--config.collect.steps=10000"], ["collect.steps (it is for traces_jax.collect)"]),
         (["--config.query.batch=3"], []),
+        (["--config.method.source=ct", "--config.constraint.d=0.8", "--config.rlsf.alpha=1.0"],
+         ["constraint.d (it is for method.source=traces); rlsf.alpha (it is for method.source=rlsf)"]),
     ],
 )  # fmt: skip
 def test_settings_without_effect_are_named(given, expected, monkeypatch):

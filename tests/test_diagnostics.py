@@ -113,7 +113,8 @@ def test_saved_episodes_are_those_that_were_played(tmp_path: pathlib.Path, monke
     assert f"saved: {tmp_path / 'run/diagnostics.npz'}" in said
     with np.load(tmp_path / "run/diagnostics.npz") as file:
         found = dict(file)
-    assert found.keys() == {"lanes", "return", "length", "accepted", "cost", "credit", "limit", "iteration"}
+    names = {"lanes", "return", "length", "accepted", "probability", "cost", "credit", "limit", "iteration"}
+    assert found.keys() == names
     assert found["iteration"] == 0
     assert found["lanes"].tolist() == ["seed=0", "seed=1"]
     assert found["limit"] == 1.5 and found["limit"].shape == ()
@@ -147,7 +148,26 @@ def test_saved_episodes_are_those_that_were_played(tmp_path: pathlib.Path, monke
         np.testing.assert_allclose(drawn.cost.sum(), file["cost"][0], rtol=1e-5)
     assert drawn.credit is not None and drawn.credit.shape == drawn.cost.shape == (10,) and drawn.limit == 1.5
     assert len(drawn.qpos) == 10 and np.all(drawn.credit > 0)
-    assert len(np.unique(np.nansum(found["credit"], axis=-1))) == 10, "no two episodes are the same"
+    total = np.nansum(found["credit"], axis=-1)
+    assert len(np.unique(total)) == 10, "no two episodes are the same"
+    np.testing.assert_allclose(found["probability"], np.exp(-total), rtol=1e-4)
+    np.testing.assert_allclose(drawn.probability, np.exp(-np.cumsum(drawn.credit)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("source", ["ct", "rlsf"])
+def test_the_credit_of_other_sources_is_their_cost(source):
+    built, state = built_with(method={"source": source}, seeds=1)
+    found = diagnostics.collect(built, state, 3, rich.console.Console())
+    params = jax.tree.map(lambda leaf: leaf[0], jax.device_get(state.source.fitted.params))
+    if source == "ct":
+        logit = np.exp(params.log_threshold) - np.nansum(found["credit"], axis=-1)
+        np.testing.assert_allclose(found["probability"], 1 / (1 + np.exp(-logit)), rtol=1e-4)
+    else:
+        assert set(np.unique(found["credit"][np.isfinite(found["credit"])])) <= {0.0, 1.0}
+        assert ((found["probability"] > 0) & (found["probability"] < 1)).all()
+    console = rich.console.Console(width=80, record=True)
+    console.print(diagnostics.table(found, ["seed=0"], "Stumble"))
+    assert "calibration" in console.export_text()
 
 
 def test_the_true_cost_has_no_credit():
@@ -175,21 +195,21 @@ def test_summary_by_hand():
     accepted = np.asarray([1.0, 0.0, 1.0, 0.0])
     credits = np.stack([-np.log(probability) / 4, -np.log(probability) * 3 / 4, np.full(4, np.nan)], axis=1)
     cost = np.tile([0.0, 2.0, np.nan], (4, 1))
-    found = diagnostics.summarize(accepted, cost, credits)
+    found = diagnostics.summarize(accepted, probability, cost, credits)
     assert found["accepted"] == 0.5
     assert found["probability"] == pytest.approx(probability.mean())
     assert found["right"] == 0.5
     # Of the two around 0.935 one was accepted; 0.4 stands against 1, 0.04 against 0.
     assert found["calibration_error"] == pytest.approx((2 * (0.935 - 0.5) + 0.6 + 0.04) / 4)
     assert found["credit_where_none"] == pytest.approx((1 / 4) / (1 / 2))
-    assert np.isnan(diagnostics.summarize(accepted, cost + 1, credits)["credit_where_none"])
+    for costs, said in ((cost + 1, credits), (cost, 0 * credits)):
+        assert np.isnan(diagnostics.summarize(accepted, probability, costs, said)["credit_where_none"])
 
 
 @pytest.mark.parametrize("probability", [0.0, 1.0])
 def test_probabilities_at_the_ends_have_a_range(probability: float):
-    with np.errstate(divide="ignore"):
-        credits = np.asarray([[-np.log(probability) + 0.0]])
-    found = diagnostics.summarize(np.asarray([probability]), np.ones((1, 1)), np.minimum(credits, 1e9))
+    one = np.asarray([probability])
+    found = diagnostics.summarize(one, one, np.ones((1, 1)), np.ones((1, 1)))
     assert found["calibration_error"] == 0.0 and found["right"] == 1.0
 
 
@@ -200,6 +220,7 @@ def test_table_has_every_lane_and_each_setting_pooled():
         "return": np.zeros((4, 3)),
         "accepted": np.asarray([[1.0] * 3, [0.0] * 3, [1.0] * 3, [1.0] * 3]),
         "cost": generator.uniform(size=(4, 3, 5)),
+        "probability": generator.uniform(size=(4, 3)),
         "credit": generator.uniform(size=(4, 3, 5)),
     }
     console = rich.console.Console(width=120, record=True)

@@ -89,7 +89,7 @@ def refusal(path: pathlib.Path) -> str:
     task = tasks.make("ProbeBudget")
     for read in (
         lambda: replay.load(path, task),
-        lambda: score.load_inputs(path, None),
+        lambda: score.load_inputs(path, 2),
         lambda: prior._rows(path, task, 5),
     ):
         with pytest.raises(errors.UserError) as other:

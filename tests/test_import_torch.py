@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from traces_jax import sources
 from traces_jax.estimator import credit, network
 from traces_jax.host.data import import_torch
 
@@ -245,10 +246,13 @@ def test_all_of_the_authors_files_are_told_apart():
             assert import_torch.estimator(path).layers[0].hidden_kernel.shape == (4, 12)
             kinds["estimator"] += 1
         else:
-            assert import_torch.state_dict(path)["log_budget"].size == 1
+            found = import_torch.load(path)
+            settings = {"method.source": "ct", "ct.hidden": (64, 64), "ct.normalize_inputs": False}
+            assert sources.published(found.params) == settings
+            assert found.params.network["params"]["Dense_0"]["kernel"].shape == (found.features, 64)
             assert "holds no TraCeS estimator: 'gru.weight_ih_l0' is missing." in refusal(path)
-            kinds["other"] += 1
-    assert min(kinds["estimator"], kinds["other"]) > 0
+            kinds["cost threshold"] += 1
+    assert min(kinds["estimator"], kinds["cost threshold"]) > 0
 
 
 # What is not a file of PyTorch, not whole, or not an estimator.

@@ -42,6 +42,8 @@ def bytes_of(tree):
         {"query": {"batch": 30}, "refit": {"store": 77}, "lagrange": {"window": 9}, "labels": {"interval": 7}},
         {"estimator": {"hidden": 6, "depth": 3, "decoder": (11, 13), "decoder_reads": "summary"}},
         {"estimator": {"depth": 1, "decoder": (5,)}, "seeds": 3},
+        {"method": {"source": "ct"}, "ct": {"hidden": (11, 7)}},
+        {"method": {"source": "rlsf"}, "rlsf": {"hidden": (5,), "bits": 12, "segment": 100}},
     ],
     ids=str,
 )
@@ -54,7 +56,7 @@ def test_what_is_kept_is_what_is_there(changes):
     assert forecast < bytes_of(state) < forecast + len(built.lanes) * 1000
 
 
-@pytest.mark.parametrize("source", ["oracle", "traces"])
+@pytest.mark.parametrize("source", ["oracle", "traces", "ct", "rlsf"])
 def test_what_is_needed_on_the_way_is_within_a_factor_of_two(source):
     """Compared for more settings and full sizes in docs/benchmarks.md."""
     config = make_config(

@@ -73,8 +73,7 @@ def write(path: pathlib.Path, arrays, **options) -> pathlib.Path:
 
 
 def opened(path, config, task=TASK, say=print):
-    ends = sources.Traces(task).ends(config)
-    return offline.opened(path, task, config, ends, say)
+    return offline.opened(path, sources.Traces(task), config, say)
 
 
 # --- Reading -------------------------------------------------------------------------------------------------------
@@ -239,9 +238,7 @@ def program_of(config, devices=None):
     return pretrain_lib.Program(
         settings=config.pretrain,
         max_grad_norm=config.refit.max_grad_norm,
-        prepare=lambda inputs: source.prepare(config, statistics, inputs),
-        ends=source.ends(config),
-        clamp=config.estimator.clamp,
+        model=source.model(config, statistics),
         devices=devices or jax.devices(),
     )
 
@@ -307,10 +304,10 @@ def test_devices_that_share_a_batch_make_the_step_of_the_whole_batch():
     assert len(program.devices) == 2
     state, loss = program.advance(pretrain_lib.begin(fitted), program.place(rows, 2), jax.random.key(0), 0)
     after = state.fitted
-    how = {"prepare": lambda inputs: inputs, "ends": source.ends(config), "clamp": config.estimator.clamp}
     expected, expected_loss = refit.step(
-        fitted, rows, jax.random.key(5), lr=3e-3, weight_decay=0.3, max_grad_norm=config.refit.max_grad_norm, **how
-    )
+        fitted, rows, jax.random.key(5), lr=3e-3, weight_decay=0.3, max_grad_norm=config.refit.max_grad_norm,
+        loss=source.model(config, normalize.init((1,))).loss,
+    )  # fmt: skip
     np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
     moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), expected.params, fitted.params)
     assert max(jax.tree.leaves(moved)) > 1e-3
@@ -371,13 +368,7 @@ def test_an_estimator_learns_what_is_acceptable(tmp_path, capsys):
     saved = prior.read(tmp_path / "out", None, print)
     with opened(write(tmp_path / "b.hdf5", record(episodes=200, seed=1)), config) as recording:
         rows = recording.rows(np.arange(200))
-    log_probability = refit.prefix_log_probability(
-        saved.prior.fitted.params,
-        rows,
-        prepare=saved.prepare,
-        ends=saved.source.ends(saved.config),
-        clamp=saved.config.estimator.clamp,
-    )
+    _, log_probability = saved.source.model(saved.config, saved.prior.statistics).judge(saved.prior.fitted.params, rows)
     right = (log_probability >= np.log(0.5)) == (rows.labels > 0)
     assert right[rows.mask].mean() > 0.9
     # The stored rows are some of those it was fitted to, with their labels.

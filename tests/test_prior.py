@@ -304,11 +304,11 @@ def test_scores_of_a_folder(tmp_path):
     config = config_of(estimator={"clamp": -3.0, "action_clip": 0.5})
     saved = save(tmp_path / "estimator", config)
     judge = score.load(tmp_path / "estimator", None)
-    assert judge.clamp == -3.0
-    assert_equal(judge.estimator, saved.fitted.params)
+    assert judge.config.estimator.clamp == -3.0 and judge.features == 2
+    assert_equal(judge.params, saved.fitted.params)
     inputs = np.array([[[0.5, 2.0]]], np.float32)
     scale = np.sqrt(5000 / 899)
     np.testing.assert_allclose(judge.prepare(inputs), [[[(0.5 - saved.statistics.mean[0]) / scale, 0.5]]], rtol=1e-5)
-    assert isinstance(judge.estimator, network.Estimator)
+    assert isinstance(judge.params, network.Estimator)
     with pytest.raises(errors.UserError, match="--seed=1 is for run folders"):
         score.load(tmp_path / "estimator", 1)

@@ -111,3 +111,38 @@ def test_a_violation_that_depends_on_history_needs_a_memory(source, iterations):
         assert np.sum(safe & (earned > 2.5)) >= 3, (safe, earned)
     else:
         assert np.all(safe & (earned < 0.5)), (safe, earned)
+
+
+@pytest.mark.parametrize("source", ["ct", "rlsf"])
+def test_the_guilty_steps_are_found(source):
+    """Half of the first episodes have more than 3.5 hot steps. Then the policy leaves the hot place.
+
+    C-T may use the threshold that it has learned. RLSF knows of no allowance besides alpha, a tenth of a step.
+    """
+    few = {"fraction": 1.0, "batch": 1} if source == "rlsf" else {"fraction": 0.125}
+    config = probe(
+        "ProbeHeat", 40, environment={"count": 64, "steps": 8},
+        ppo={"actor_lr": 3e-3, "minibatch": 128, "passes": 8, "target_kl": 0.05},
+        method={"source": source}, constraint={"cost_limit": 3.5}, labels={"interval": 2}, query=few,
+        refit={"store": 256, "passes": 4, "steps": 20, "new_batch": 16, "stored_batch": 48, "lr": 1e-2},
+        lagrange={"initial": 1.0, "window": 64},
+    )  # fmt: skip
+    built, state, rows = train(config)
+    one = jax.tree.map(lambda leaf: leaf[0], state)
+    # Eight steps in the cold place and eight in the hot one; the action is neither here nor there.
+    observation = jnp.broadcast_to(jnp.asarray([-1.0, 1.0])[:, None], (8, 2, 1))
+    said = built.program.learner.source.credits(
+        config, one.source, one.normalizers.observation, observation, jnp.zeros((8, 2, 1))
+    )
+    cold, hot = np.asarray(said.credit)[0]
+    late = {name: rows[name][0, -5:].mean() for name in ("episode/cost", "episode/return", "estimate/cost_where_none")}
+    if source == "ct":
+        assert hot > 5 * cold, (cold, hot)
+        np.testing.assert_allclose(np.exp(one.source.fitted.params.log_threshold) / hot, 3.5, atol=1.0)
+        assert 1.0 < late["episode/cost"] < 4.0, late
+    else:
+        assert (cold, hot) == (0.0, 1.0)
+        assert late["episode/cost"] < 0.5, late
+        # Both places were seen after the first query: nothing was novel any more.
+        assert rows["labels/trajectories"][0, -1] == 64
+    assert np.exp(said.log_probability[-1, 0]) > 0.5 > np.exp(said.log_probability[-1, 1])

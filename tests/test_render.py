@@ -83,7 +83,13 @@ def test_picture_may_be_larger_than_the_models_frame_buffer(hopper: tasks.Physic
 
 def a_strip(steps: int = 20) -> strip.Strip:
     """Every step costs 1, and its credit is 0.1."""
-    return strip.Strip(np.full(steps, 0.1, np.float32), np.ones(steps, np.float32), limit=10.0, width=480)
+    return strip.Strip(
+        np.full(steps, 0.1, np.float32),
+        np.exp(-0.1 * np.arange(1, steps + 1)),
+        np.ones(steps, np.float32),
+        limit=10.0,
+        width=480,
+    )
 
 
 @needs_graphics
@@ -144,7 +150,7 @@ def test_curves_have_the_right_height():
 )
 def test_curves_of_any_size(credit: list[float], cost: list[float], limit: float):
     """Every number can be written with the letters there are, and nothing leaves the picture."""
-    below = strip.Strip(np.asarray(credit), np.asarray(cost), limit, width=480)
+    below = strip.Strip(np.asarray(credit), np.exp(-np.cumsum(credit)), np.asarray(cost), limit, width=480)
     for step in {0, len(credit) // 2, len(credit) - 1}:
         picture = below.draw(step)
         assert picture.shape == (strip.HEIGHT, 480, 3) and picture.std() > 5

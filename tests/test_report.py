@@ -470,9 +470,10 @@ def test_credits_by_hand():
     nan = np.nan
     cost = np.asarray([[0, 1, 1, 1, 0], [0, 1, 0, nan, nan], [1, 1, 1, 1, 1]])
     credit = np.asarray([[0.1, 0.2, 0.3, 0.8, 0.1], [0.0, 0.5, 0.1, nan, nan], [0.0] * 5])
-    found = credits.diagnose(cost, credit, np.asarray([0.0, 1.0, 0.0]), limit=2.0)
+    probability = np.asarray([0.2, 0.5, 1.0])
+    found = credits.diagnose(cost, credit, probability, np.asarray([0.0, 1.0, 0.0]), limit=2.0)
     np.testing.assert_array_equal(found.total, [3, 1, 5])
-    np.testing.assert_allclose(found.probability, np.exp([-1.5, -0.6, 0]))
+    np.testing.assert_array_equal(found.probability, probability)
     # Where there is no cost: (0.1 + 0.1) / 2 over 0.3; (0 + 0.1) / 2 over 0.2; no credit, no ratio.
     np.testing.assert_allclose(found.where_none, [1 / 3, 0.25, nan])
     np.testing.assert_array_equal(credits.first_crossing(cost, 2.0), [3, -1, 2])

@@ -208,6 +208,9 @@ def test_bad_flags_are_one_sentence(changes: dict[str, str | None], says: str, f
 
 def test_other_networks_are_refused(folder: pathlib.Path):
     save(folder / "a.pt", {"log_budget": whole("0", NUMBERS[0])})
+    with pytest.raises(errors.UserError, match=r"--estimator=a.pt holds no cost-threshold model: 'mlp_log_cost.0.wei"):
+        run_main()
+    save(folder / "a.pt", {"budget": whole("0", NUMBERS[0])})
     with pytest.raises(errors.UserError, match=r"--estimator=a.pt holds no TraCeS estimator: 'gru.weight_ih_l0' is"):
         run_main()
 

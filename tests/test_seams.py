@@ -83,7 +83,7 @@ def test_a_learned_cost_can_be_carried_as_well():
     one = lambda values: values[:10]  # noqa: E731  the first episodes
     credit = made.source.credits(
         config, state.source, state.normalizers.observation, one(transitions.observation), one(transitions.action)
-    )
+    ).credit
     np.testing.assert_allclose(one(transitions.next_carried)[..., 0], left_after(credit, one(ends)), rtol=1e-4)
 
 

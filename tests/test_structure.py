@@ -160,8 +160,8 @@ def test_no_host_file_asks_which_source_or_solver_it_is():
         path.relative_to(PACKAGE).as_posix()
         for path in sorted((PACKAGE / "host").rglob("*.py"))
         if any(
-            (isinstance(node, ast.Constant) and node.value in ("oracle", "traces", "ppo_lag"))
-            or (isinstance(node, ast.Attribute) and node.attr in ("Traces", "Oracle", "PPOLag"))
+            (isinstance(node, ast.Constant) and node.value in ("oracle", "traces", "ct", "rlsf", "ppo_lag"))
+            or (isinstance(node, ast.Attribute) and node.attr in ("Traces", "Oracle", "CT", "RLSF", "PPOLag"))
             for node in ast.walk(ast.parse(path.read_text()))
         )
     }  # fmt: skip

@@ -14,7 +14,7 @@ from traces_jax import config as config_lib
 from traces_jax import sources, tasks
 from traces_jax.config import RefitConfig
 from traces_jax.core import episodes, optimize
-from traces_jax.estimator import credit, network, refit
+from traces_jax.estimator import credit, network, objective, refit
 from traces_jax.feedback import query, trajectories
 from traces_jax.host.run import build, evaluation
 from traces_jax.sources.labelled import Schedule
@@ -338,6 +338,8 @@ def test_what_has_no_effect_makes_no_other_program():
     """All such fields are changed at once."""
     for start in (
         {"method": {"source": "oracle"}},
+        {"method": {"source": "ct"}},
+        {"method": {"source": "rlsf"}},
         {"labels": {"terminal_only": True}, "query": {"rule": "random"}, "estimator": {"normalize_inputs": False}},
     ):
         config = probe(**start)
@@ -384,9 +386,9 @@ def test_the_credit_of_a_violation_begins_at_the_guilty_step():
     rows, guilty, innocent, ends = guilty_trajectories(64, jax.random.key(0))
     estimator = fresh_estimator(layers=2, decoder=(64, 64), reads_step=False)
     settings = RefitConfig(passes=10, steps=40, new_batch=16, stored_batch=16, target_accuracy=0.999)
-    how = {"prepare": lambda inputs: inputs, "ends": ends, "clamp": -7.0}
+    model = objective.model(prepare=lambda inputs: inputs, ends=ends, clamp=-7.0)
     empty = trajectories.empty(4, 20, 3, len(ends))
-    fitted, _, _ = jax.jit(functools.partial(refit.refit, refit=settings, **how))(
+    fitted, _, _ = jax.jit(functools.partial(refit.refit, refit=settings, model=model))(
         optimize.init(estimator), rows, jnp.zeros(rows.labels.shape), empty, jax.random.key(2)
     )
     fresh, guilty, innocent, _ = guilty_trajectories(100, jax.random.key(3))
@@ -396,7 +398,7 @@ def test_the_credit_of_a_violation_begins_at_the_guilty_step():
     first = (cost > 0.7).argmax(axis=1)  # p falls below a half by a cost of log 2
     assert np.mean(first[convicted] == np.asarray(guilty)[convicted]) > 0.95
     assert np.mean(cost[~convicted].sum(axis=1) < 0.7) > 0.95
-    log_probability = refit.prefix_log_probability(fitted.params, fresh, **how)
+    _, log_probability = model.judge(fitted.params, fresh)
     assert float(credit.scores(log_probability, fresh.labels, fresh.mask).accuracy) > 0.97
 
 
@@ -407,7 +409,7 @@ def test_a_refit_without_new_rows_changes_nothing():
     start = optimize.init(estimator)
     fitted, _, passes = refit.refit(
         start, nothing, jnp.zeros(rows.labels.shape), trajectories.empty(4, 20, 3, len(ends)), jax.random.key(2),
-        refit=RefitConfig(), prepare=lambda inputs: inputs, ends=ends, clamp=-7.0,
+        refit=RefitConfig(), model=objective.model(prepare=lambda inputs: inputs, ends=ends, clamp=-7.0),
     )  # fmt: skip
     assert int(passes) == 0
     for a, b in zip(jax.tree.leaves(start), jax.tree.leaves(fitted), strict=True):
@@ -424,7 +426,8 @@ def test_weight_decay_shrinks_weights_beside_the_gradient():
         settings = RefitConfig(passes=1, steps=1, lr=0.1, weight_decay=weight_decay)
         fitted, _, _ = refit.refit(
             optimize.init(estimator), rows, jnp.zeros(rows.labels.shape), trajectories.empty(4, 20, 3, len(ends)),
-            jax.random.key(2), refit=settings, prepare=lambda inputs: inputs, ends=ends, clamp=-7.0,
+            jax.random.key(2), refit=settings,
+            model=objective.model(prepare=lambda inputs: inputs, ends=ends, clamp=-7.0),
         )  # fmt: skip
         return fitted
 

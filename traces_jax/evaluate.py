@@ -71,8 +71,8 @@ def main() -> int:
             raise errors.UserError(f"task {task.name!r} has nothing to draw; leave --video out.")
         episode = evaluation.episode(loaded.built, loaded.policies)
         below = None
-        if episode.credit is not None:
-            below = strip.Strip(episode.credit, episode.cost, episode.limit, width=render.WIDTH)
+        if episode.credit is not None and episode.probability is not None:
+            below = strip.Strip(episode.credit, episode.probability, episode.cost, episode.limit, width=render.WIDTH)
         render.write_episode(video, task.physics.mj_model, episode.qpos, task.physics.environment_seconds, below)
         print(f"video: {video}")
     return cli.OK

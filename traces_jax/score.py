@@ -1,26 +1,31 @@
 """Score: python -m traces_jax.score --estimator runs/ant --inputs in.npz --out out.npz
 
 Applies an estimator to trajectories. The estimator is from a run folder (--seed selects one of its seeds), a folder of
-`traces_jax.pretrain`, or a state dict saved by PyTorch (.pt), as published by the authors of TraCeS.
+`traces_jax.pretrain`, or a state dict saved by PyTorch (.pt), as published by the authors of TraCeS: their estimators,
+and those of their cost-threshold baseline.
 
   in.npz   inputs [B, T, F]: for each step the raw observation concatenated with the action
-  out.npz  hidden [B, T, H], the hidden state after each step; mu, sigma [B, T] of the log-normal credit of each step;
-           mean, variance [B, T] of that credit, clamped (at 7, or as in the run); log_probability [B, T], the
-           cumulative sum of -mean: log of the probability, by mean credits, that the trajectory is acceptable up to
-           and including that step
+  out.npz  mean [B, T], the expected cost of each step; log_probability [B, T], the log of the probability that the
+           trajectory is acceptable up to and including that step, and further arrays of each kind of estimator:
+           TraCeS: hidden [B, T, H], the hidden state after each step; mu, sigma [B, T] of the log-normal credit of each
+           step; variance [B, T] of that credit, which like its mean is clamped (at 7, or as in the run)
+           RLSF: bad [B, T], the probability that the state is bad
 """
 
 import dataclasses
 import pathlib
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
-from traces_jax.estimator import credit, network
+from traces_jax import config as config_lib
+from traces_jax import sources
+from traces_jax.config import Config
 from traces_jax.host import cli, errors, files, runtime
 from traces_jax.host.data import arrays, import_torch, prior
 
@@ -32,54 +37,55 @@ _INPUTS = flags.DEFINE_string("inputs", None, "Input file (.npz).")
 _SEED = flags.DEFINE_integer("seed", None, "Seed of the run. Default: its first.", allow_override=True)
 _OUT = flags.DEFINE_string("out", None, "Output file (.npz).", allow_override=True)
 
-CLAMP = -7.0
-
 
 @dataclasses.dataclass(frozen=True)
 class Judge:
-    """An estimator and the preprocessing of its raw inputs [..., F]."""
+    """An estimator.
 
-    estimator: network.Estimator
-    clamp: jax.Array | float
+    Attributes:
+      source: what it is, with its config.
+      params: its parameters.
+      features: numbers it reads of a step.
+      prepare: preprocesses its raw inputs [..., F].
+    """
+
+    source: sources.Labelled
+    config: Config
+    params: Any
+    features: int
     prepare: Callable[[jax.Array], jax.Array]
 
-
-@jax.jit
-def score(estimator: network.Estimator, prepared: jax.Array, clamp: jax.Array | float) -> dict[str, jax.Array]:
-    """prepared: [B, T, F], preprocessed inputs. Returns the arrays of the output file."""
-    hidden, mu, sigma = network.apply(estimator, jnp.swapaxes(prepared, 0, 1))
-    mean = credit.clamped_mean(mu, sigma, clamp=clamp)
-    rows = {
-        "hidden": hidden,
-        "mu": mu,
-        "sigma": sigma,
-        "mean": mean,
-        "variance": credit.clamped_variance(mu, sigma, clamp=clamp),
-        "log_probability": credit.prefix_log_probability(-mean),
-    }
-    return {name: jnp.swapaxes(values, 0, 1) for name, values in rows.items()}
+    def scores(self, inputs: jax.Array) -> dict[str, jax.Array]:
+        """inputs: [B, T, F] raw. Returns the arrays of the output file."""
+        found = self.source.scores(self.config, self.params, jnp.swapaxes(self.prepare(inputs), 0, 1))
+        return {name: jnp.swapaxes(values, 0, 1) for name, values in found.items()}
 
 
 def load(path: pathlib.Path, seed: int | None) -> Judge:
     """Reads an estimator from a folder or from a PyTorch file."""
     if path.is_dir():
         saved = prior.read(path, seed, lambda text: print(text, file=sys.stderr))
-        return Judge(saved.prior.fitted.params, saved.config.estimator.clamp, saved.prepare)
+        return Judge(saved.source, saved.config, saved.prior.fitted.params, saved.source.features, saved.prepare)
     if seed is not None:
         raise errors.UserError(f"--seed={seed} is for run folders; {path} has one estimator.")
     try:
-        return Judge(import_torch.estimator(path), CLAMP, lambda inputs: inputs)
+        found = import_torch.load(path)
     except import_torch.TorchFileError as error:
         raise errors.UserError(f"--estimator={error}") from None
+    config = Config()
+    for name, value in sources.published(found.params).items():
+        config = config_lib.with_value(config, name, value)
+    source = sources.without_task(config)
+    assert isinstance(source, sources.Labelled), "only learned costs are saved"
+    return Judge(source, config, found.params, found.features, lambda inputs: inputs)
 
 
-def load_inputs(path: pathlib.Path, estimator: network.Estimator) -> np.ndarray:
-    """Reads and checks an input file: [B, T, F], float32."""
+def load_inputs(path: pathlib.Path, features: int) -> np.ndarray:
+    """Reads and checks an input file: [B, T, features], float32."""
     given = arrays.read(path, "inputs")
     for name in given:
         if name != "inputs":
             print(f"{path}: array {name!r} is not used.", file=sys.stderr)
-    features = estimator.layers[0].input_kernel.shape[0]
     if "inputs" not in given:
         raise errors.UserError(f"{path} has no array 'inputs'; it must hold inputs [B, T, {features}].")
     inputs = arrays.numbers(path, "inputs", given["inputs"])
@@ -96,8 +102,8 @@ def main() -> int:
     arrays.check_out(out)
     runtime.setup()
     judge = load(estimator_path, _SEED.value)
-    inputs = load_inputs(inputs_path, judge.estimator)
-    result = jax.device_get(score(judge.estimator, judge.prepare(jnp.asarray(inputs)), judge.clamp))
+    inputs = load_inputs(inputs_path, judge.features)
+    result = jax.device_get(jax.jit(judge.scores)(jnp.asarray(inputs)))
     files.write_arrays(out, **result)
     count, steps, _ = inputs.shape
     acceptable = np.mean(np.exp(result["log_probability"][:, -1]))

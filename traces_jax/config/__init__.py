@@ -4,10 +4,12 @@ from traces_jax.config.checks import RENAMED, check_iterations, check_path, path
 from traces_jax.config.effects import changed, matters_to, without_effect
 from traces_jax.config.fields import MOST, ConfigError, show
 from traces_jax.config.schema import (
+    SOURCES,
     CollectConfig,
     Config,
     ConstraintConfig,
     CriticConfig,
+    CTConfig,
     EnvironmentConfig,
     EstimatorConfig,
     LabelsConfig,
@@ -19,6 +21,7 @@ from traces_jax.config.schema import (
     PretrainConfig,
     QueryConfig,
     RefitConfig,
+    RLSFConfig,
     RunConfig,
     all_fields,
 )
@@ -32,11 +35,12 @@ from traces_jax.config.solver_schema import (
     SauteConfig,
     TrustRegionConfig,
 )
-from traces_jax.config.sweep import Lane, lanes
+from traces_jax.config.sweep import Lane, lanes, with_value
 from traces_jax.config.trees import from_dict, from_saved, make, to_dict, to_json, updated
 
 __all__ = [
     "CPOConfig",
+    "CTConfig",
     "CUPConfig",
     "CollectConfig",
     "Config",
@@ -59,9 +63,11 @@ __all__ = [
     "PretrainConfig",
     "QueryConfig",
     "RENAMED",
+    "RLSFConfig",
     "RefitConfig",
     "RunConfig",
     "SOLVERS",
+    "SOURCES",
     "SauteConfig",
     "TrustRegionConfig",
     "all_fields",
@@ -79,5 +85,6 @@ __all__ = [
     "to_json",
     "unknown",
     "updated",
+    "with_value",
     "without_effect",
 ]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from traces_jax.config.schema import Config, all_fields
+from traces_jax.config.schema import SOURCES, Config, all_fields
 from traces_jax.config.solver_schema import SOLVERS
 
 # Solvers in which only a multiplier weighs cost advantages.
@@ -32,25 +32,43 @@ _READ_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("method.solver_version",): ("focops", "p3o", *_SECOND_ORDER, "ppo_saute"),
 }
 
+# Paths that only some sources of this package read.
+_OF_SOURCES: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("ct.",): ("ct",),
+    ("rlsf.",): ("rlsf",),
+    (
+        *(path for path in all_fields() if path.startswith("estimator.") and path != "estimator.init"),
+        *("query.rule", "query.random_share", "query.min_cv", "constraint.form", "constraint.d", "constraint.shape"),
+    ): ("traces",),
+    ("labels.interval", "labels.terminal_only"): ("traces", "ct"),
+}
+
 # (condition, reason, paths without effect). A path that ends with a dot is a whole group.
 _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
     (
         lambda config: config.method.source == "oracle",
         "method.source=oracle is given the true cost",
         (
-            *(
-                "estimator.",
-                "query.",
-                "refit.",
-                "method.order",
-                "constraint.form",
-                "constraint.d",
-                "constraint.shape",
-                "constraint.correction",
-            ),
+            *("estimator.", "ct.", "rlsf.", "query.", "refit.", "method.order"),
+            *("constraint.form", "constraint.d", "constraint.shape", "constraint.correction"),
             *("labels.interval", "labels.terminal_only", "labels.noise"),
         ),
     ),
+    *(
+        (
+            # A source from elsewhere may read anything.
+            lambda config, readers=readers: config.method.source in set(SOURCES) - set(readers),
+            f"it is for method.source={' and '.join(readers)}",
+            paths,
+        )
+        for paths, readers in _OF_SOURCES.items()
+    ),
+    (
+        lambda config: config.method.source in ("ct", "rlsf"),
+        "it corrects a probability, and method.source=ct and rlsf constrain summed costs",
+        ("constraint.correction",),
+    ),
+    (lambda config: config.rlsf.segment == 0, "rlsf.segment=0 labels whole trajectories", ("rlsf.segment_limit",)),
     (
         lambda config: config.constraint.policy == "noisy",
         "constraint.policy=noisy measures the exploring policy",
@@ -112,7 +130,7 @@ _READ = {
     ),
     "pretrain": (
         *("preset", "task", "physics", "environment.", "normalize.", "estimator.", "labels.", "pretrain."),
-        *("constraint.cost_limit", "refit.store", "refit.max_grad_norm"),
+        *("method.source", "ct.", "rlsf.", "constraint.cost_limit", "refit.store", "refit.max_grad_norm"),
     ),
 }
 

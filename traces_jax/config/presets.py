@@ -82,18 +82,29 @@ _PAPER: dict[str, Any] = {
     },
     "constraint": {"form": "jensen", "d": 0.9, "shape": "plain", "policy": "noisy", "correction": 0, "keep": False},
 }
-# Differences for tasks whose names contain a given word.
-_PAPER_BY_TASK: dict[str, dict[str, Any]] = {
-    "Run-": {"ppo": {"passes": 20}, "labels": {"interval": 5}, "lagrange": {"initial": 1.0}},
-    "Circle": {"query": {"fraction": 0.05}},
-}
+# Differences: (source, or empty for all, a word in the task's name, changes). Later ones win. C-T is as in the authors'
+# code: refitted every 20 iterations, to a tenth of the trajectories or to half of them. RLSF is as in the script of its
+# authors: all novel trajectories of an iteration, and 500 gradient steps.
+_DIFFERENCES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("", "Run-", {"ppo": {"passes": 20}, "labels": {"interval": 5}, "lagrange": {"initial": 1.0}}),
+    ("", "Circle", {"query": {"fraction": 0.05}}),
+    ("ct", "", {"query": {"fraction": 0.1, "batch": 40}, "refit": {"weight_decay": 0.0, "target_accuracy": 0.95}}),
+    ("ct", "Circle", {"query": {"batch": 80}}),
+    ("ct", "Run-", {"query": {"batch": 20}}),
+    ("ct", "HopperVelocity", {"query": {"fraction": 0.5, "batch": 200}}),
+    ("ct", "AntVelocity", {"query": {"fraction": 0.5, "batch": 200}}),
+    ("ct", "AntRun", {"query": {"fraction": 0.5, "batch": 100}}),
+    ("ct", "CarRun", {"query": {"fraction": 0.5, "batch": 100}}),
+    ("rlsf", "", {"query": {"fraction": 1.0, "batch": 1}, "refit": {"passes": 1, "steps": 500, "weight_decay": 0.0}}),
+    ("rlsf", "", {"refit": {"max_grad_norm": 1.0, "target_accuracy": 1.0}}),
+)
 
 
-def paper(task: str) -> dict[str, Any]:
-    """The paper's settings for a task, as a tree of some fields."""
+def paper(task: str, source: str) -> dict[str, Any]:
+    """The paper's settings for a task and a source, as a tree of some fields."""
     tree = {group: dict(fields) for group, fields in _PAPER.items()}
-    for word, changes in _PAPER_BY_TASK.items():
-        if word in task:
+    for name, word, changes in _DIFFERENCES:
+        if name in ("", source) and word in task:
             for group, fields in changes.items():
                 tree[group].update(fields)
     return tree
@@ -110,7 +121,9 @@ def apply(tree: Mapping[str, Any], explicit: Collection[str]) -> dict[str, Any]:
     if tree.get("preset") != "paper":
         return result
     defaults, over_file = config_lib.to_dict(Config()), "preset" in explicit
-    for group, fields in paper(str(tree.get("task", defaults["task"]))).items():
+    method = tree.get("method", {})
+    source = method.get("source", "") if isinstance(method, Mapping) else ""
+    for group, fields in paper(str(tree.get("task", defaults["task"])), str(source)).items():
         said = tree.get(group, {})
         if not isinstance(said, Mapping):
             continue  # Validation reports it later.

@@ -37,6 +37,9 @@ from traces_jax.config.solver_schema import (
     TrustRegionConfig,
 )
 
+# Cost sources of this package.
+SOURCES = ("traces", "ct", "rlsf", "oracle")
+
 
 @settings
 class EnvironmentConfig:
@@ -135,8 +138,9 @@ class LagrangeConfig:
 class MethodConfig:
     """Where the cost comes from, when it is learned, and how the policy is updated under it."""
 
-    # "traces": learn the cost from labels of trajectories. "oracle": use the true cost and its limit.
-    source: str = choice("traces", "traces", "oracle")
+    # "traces", "ct", "rlsf": learn the cost from labels of trajectories. "oracle": use the true cost and its limit. Or
+    # "module:Class" for your own, see docs/sources.md.
+    source: str = choice_or_own("traces", *SOURCES)
     # The constrained policy update, see docs/solvers.md; or "module:Class" for your own.
     solver: str = choice_or_own("ppo_lag", *SOLVERS)
     # Where a solver's paper and its widely used program (OmniSafe) differ: "as_published" or "as_released".
@@ -177,6 +181,40 @@ class EstimatorConfig:
         "none, a folder of pretrain or of a run, or a .pt file",
         lambda value: isinstance(value, str) and value != "",
     )
+
+
+@settings
+class CTConfig:
+    """The source "ct": the cost of a step and the threshold of their sum, both learned."""
+
+    # Hidden layers of the network that outputs the logarithm of a step's cost.
+    hidden: tuple[int, ...] = layers((64, 64), least=1)
+    # Logarithm of the threshold that a new model starts with.
+    initial_log_threshold: float = static(1.0, "a number from -5 to 10", lambda value: -5 <= value <= 10)
+    # Normalize observations with the policy's statistics. The original reads them as they are.
+    normalize_inputs: bool = switch(False)
+
+
+@settings
+class RLSFConfig:
+    """The source "rlsf": a classifier of states, learned from labels of segments of novel trajectories."""
+
+    # Hidden layers of the classifier.
+    hidden: tuple[int, ...] = layers((64, 64), least=1)
+    # Whether the classifier reads the action too.
+    reads_action: bool = switch(False)
+    # Normalize observations with the policy's statistics. The original reads them as they are.
+    normalize_inputs: bool = switch(False)
+    # Steps of a labelled segment, a divisor of the episode's; 0 for the whole trajectory.
+    segment: int = whole(0, low=0)
+    # A segment shorter than the trajectory is bad above this summed true cost.
+    segment_limit: float = nonnegative(0.0)
+    # A step costs 1 if its state is bad with more than this probability, otherwise 0.
+    bad_above: float = traced(0.5, "a number above 0 and below 1", lambda value: 0 < value < 1)
+    # Bits of the hash of a state. A trajectory is novel if the hash of one of its states is new.
+    bits: int = whole(15, most=24)
+    # The mean summed cost of an episode is constrained to this.
+    alpha: float = nonnegative(0.1)
 
 
 @settings
@@ -352,6 +390,8 @@ class Config:
     saute: SauteConfig = SauteConfig()
     method: MethodConfig = MethodConfig()
     estimator: EstimatorConfig = EstimatorConfig()
+    ct: CTConfig = CTConfig()
+    rlsf: RLSFConfig = RLSFConfig()
     labels: LabelsConfig = LabelsConfig()
     query: QueryConfig = QueryConfig()
     refit: RefitConfig = RefitConfig()

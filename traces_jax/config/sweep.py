@@ -32,7 +32,7 @@ def lanes(config: Config) -> list[Lane]:
     for values in itertools.product(*(choices for _, choices in swept)):
         changed = config
         for (path, _), value in zip(swept, values, strict=True):
-            changed = _replace(changed, path, value)
+            changed = with_value(changed, path, value)
         settings_name = " ".join(f"{path}={_short(value)}" for (path, _), value in zip(swept, values, strict=True))
         for seed in range(config.seed, config.seed + config.seeds):
             result.append(Lane(f"seed={seed} {settings_name}".strip(), seed, changed))
@@ -85,7 +85,8 @@ def _find_traced(path: str) -> dataclasses.Field:
     return paths[path]
 
 
-def _replace(config: Any, path: str, value: float) -> Any:
+def with_value(config: Any, path: str, value: Any) -> Any:
+    """The config with another value at a dotted path."""
     name, _, rest = path.partition(".")
-    inner = _replace(getattr(config, name), rest, value) if rest else value
+    inner = with_value(getattr(config, name), rest, value) if rest else value
     return dataclasses.replace(config, **{name: inner})

@@ -16,6 +16,8 @@ class MLP(nn.Module):
     hidden: tuple[int, ...]
     outputs: int
     activation: str
+    # Whether a layer norm follows each activation.
+    layer_norm: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -28,6 +30,8 @@ class MLP(nn.Module):
             )(x)
             if index < len(self.hidden):
                 x = _ACTIVATIONS[self.activation](x)
+                if self.layer_norm:
+                    x = nn.LayerNorm(epsilon=1e-5, use_fast_variance=False)(x)
         return x
 
 

@@ -1,4 +1,4 @@
-"""Fitting the estimator to many recorded trajectories, block by block, on all devices.
+"""Fitting a cost model to many recorded trajectories, block by block, on all devices.
 
 Each device holds a shard of the block and draws its part of every batch from it. Gradients are averaged over devices.
 """
@@ -6,6 +6,7 @@ Each device holds a shard of the block and draws its part of every batch from it
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import flax.struct
 import jax
@@ -18,7 +19,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from traces_jax.config import PretrainConfig
 from traces_jax.core.keys import Stream, stream
 from traces_jax.core.optimize import Trained
-from traces_jax.estimator import network
 from traces_jax.estimator import refit as refit_lib
 from traces_jax.feedback.trajectories import Trajectories
 
@@ -40,11 +40,11 @@ class State:
     """
 
     fitted: Trained
-    average: network.Estimator
+    average: Any
 
     @property
     def result(self) -> Trained:
-        """The estimator to keep: the averaged weights."""
+        """The model to keep: the averaged weights."""
         return dataclasses.replace(self.fitted, params=self.average)
 
 
@@ -68,17 +68,13 @@ class Program:
     Attributes:
       settings: number of steps, batch size, learning rate.
       max_grad_norm: of a step.
-      prepare: raw inputs -> the network's inputs.
-      ends: [P] lengths of the prefixes.
-      clamp: of the credits.
+      model: its loss and its judgement of trajectories.
       devices: over which the data are sharded.
     """
 
     settings: PretrainConfig
     max_grad_norm: float
-    prepare: refit_lib.Prepare
-    ends: np.ndarray
-    clamp: float
+    model: refit_lib.Model
     devices: Sequence[jax.Device]
 
     def place(self, rows: Trajectories, count: int) -> Trajectories:
@@ -105,11 +101,11 @@ class Program:
             state, rows, stream(key, done, Stream.REFIT), _Pace(jnp.asarray(rates), jnp.asarray(kept))
         )
 
-    def look(self, estimator: network.Estimator, rows: Trajectories) -> tuple[np.ndarray, np.ndarray]:
-        """Log-probabilities [N, P] of all prefixes of rows [N], and mean credits [N, T] of their steps."""
-        found = self._compiled_look(estimator, self.place(rows, self.settings.batch))
-        log_probability, credit = (np.asarray(leaf)[: rows.count] for leaf in jax.device_get(found))
-        return log_probability, credit
+    def look(self, params: Any, rows: Trajectories) -> tuple[np.ndarray, np.ndarray]:
+        """Log-probabilities [N, P] of all labels of rows [N], and costs [N, T] of their steps."""
+        found = self._compiled_look(params, self.place(rows, self.settings.batch))
+        log_probability, cost = (np.asarray(leaf)[: rows.count] for leaf in jax.device_get(found))
+        return log_probability, cost
 
     @functools.cached_property
     def _mesh(self) -> Mesh:
@@ -131,9 +127,7 @@ class Program:
                     lr=pace.rate,
                     weight_decay=self.settings.weight_decay,
                     max_grad_norm=self.max_grad_norm,
-                    prepare=self.prepare,
-                    ends=self.ends,
-                    clamp=self.clamp,
+                    loss=self.model.loss,
                     axis=_SHARE,
                 )
                 average = optax.incremental_update(fitted.params, state.average, 1.0 - pace.kept)
@@ -147,9 +141,9 @@ class Program:
 
     @functools.cached_property
     def _compiled_look(self) -> Callable:
-        def one_share(estimator: network.Estimator, rows: Trajectories) -> tuple[jax.Array, jax.Array]:
-            mean = refit_lib.mean_credit(estimator, rows, prepare=self.prepare, clamp=self.clamp)
-            return refit_lib.at_prefixes(mean, rows.length, self.ends), mean.T
+        def one_share(params: Any, rows: Trajectories) -> tuple[jax.Array, jax.Array]:
+            cost, log_probability = self.model.judge(params, rows)
+            return log_probability, cost.T
 
         return self._shared(one_share, (_WHOLE, _CUT), (_CUT, _CUT))
 

@@ -1,59 +1,37 @@
-"""Fitting the estimator to labelled trajectories."""
+"""Fitting a cost model to labelled trajectories."""
 
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from traces_jax.config import RefitConfig
 from traces_jax.core import optimize
 from traces_jax.core.optimize import Number, Trained
-from traces_jax.estimator import credit, network
-from traces_jax.feedback import trajectories
+from traces_jax.estimator import credit
 from traces_jax.feedback.trajectories import Ring, Trajectories
 
 # Raw inputs [..., F] -> the network's inputs [..., F].
 Prepare = Callable[[jax.Array], jax.Array]
 
 
-def prefix_log_probability(
-    estimator: network.Estimator, rows: Trajectories, *, prepare: Prepare, ends: np.ndarray, clamp: Number
-) -> jax.Array:
-    """The expected log-probability of all prefixes of rows [N], [N, P]: minus the summed mean credits."""
-    mean = mean_credit(estimator, rows, prepare=prepare, clamp=clamp)
-    return at_prefixes(mean, rows.length, ends)
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What fitting has to know of a cost model.
 
+    Attributes:
+      loss: (parameters, rows [N], key) -> the loss [] of their labels. key: consumed.
+      judge: (parameters, rows [N]) -> the cost of every step [T, N], undefined past the ends of the rows, and the
+        log-probabilities [N, P] that their labels are "acceptable".
+    """
 
-def at_prefixes(mean: jax.Array, length: jax.Array, ends: np.ndarray) -> jax.Array:
-    """The same from the mean credits [T, N] of trajectories of length [N], [N, P]."""
-    return trajectories.at_prefixes(credit.prefix_log_probability(-mean), length, ends)
-
-
-def mean_credit(estimator: network.Estimator, rows: Trajectories, *, prepare: Prepare, clamp: Number) -> jax.Array:
-    """The mean clamped credit of every step of rows [N], [T, N]; undefined past their ends."""
-    _, mu, sigma = network.apply(estimator, time_major(rows.inputs, prepare))
-    return credit.clamped_mean(mu, sigma, clamp=clamp)
-
-
-def sampled_loss(
-    estimator: network.Estimator,
-    rows: Trajectories,
-    noise: jax.Array,
-    *,
-    prepare: Prepare,
-    ends: np.ndarray,
-    clamp: Number,
-) -> jax.Array:
-    """Cross entropy of the labels of rows [N] under sampled credits. noise: [T, N] standard normal. Returns []."""
-    _, mu, sigma = network.apply(estimator, time_major(rows.inputs, prepare))
-    log_credit = credit.sample(mu, sigma, noise, clamp=clamp)
-    log_probability = trajectories.at_prefixes(credit.prefix_log_probability(log_credit), rows.length, ends)
-    return credit.cross_entropy(log_probability, rows.labels, rows.mask)
+    loss: Callable[[Any, Trajectories, jax.Array], jax.Array]
+    judge: Callable[[Any, Trajectories], tuple[jax.Array, jax.Array]]
 
 
 def step(
@@ -64,18 +42,14 @@ def step(
     lr: Number,
     weight_decay: Number,
     max_grad_norm: Number,
-    prepare: Prepare,
-    ends: np.ndarray,
-    clamp: Number,
+    loss: Callable[[Any, Trajectories, jax.Array], jax.Array],
     axis: str | None = None,
 ) -> tuple[Trained, jax.Array]:
     """One gradient step on a batch. Devices along the mapped `axis` have one batch each and average their gradients.
 
-    key: consumed. Returns the fitted estimator and the loss [] before the step.
+    loss: see `Model`. key: consumed. Returns the fitted model and the loss [] before the step.
     """
-    noise = jax.random.normal(key, (batch.inputs.shape[1], batch.count))
-    loss = functools.partial(sampled_loss, prepare=prepare, ends=ends, clamp=clamp)
-    value, gradient = jax.value_and_grad(loss)(fitted.params, batch, noise)
+    value, gradient = jax.value_and_grad(loss)(fitted.params, batch, key)
     if axis is not None:
         value, gradient = lax.pmean((value, gradient), axis)
     # Decoupled from the gradient, as in AdamW: in the gradient, Adam would divide the decay by the gradient's size.
@@ -92,14 +66,12 @@ def refit(
     key: jax.Array,
     *,
     refit: RefitConfig,
-    prepare: Prepare,
-    ends: np.ndarray,
-    clamp: Number,
+    model: Model,
 ) -> tuple[Trained, jax.Array, jax.Array]:
     """Up to `refit.passes` passes of gradient steps; stops when the accuracy on the new rows reaches the target.
 
     Every step mixes rows drawn from `new` with rows drawn from the store. log_probability: [N, P] of the new rows'
-    prefixes, as predicted before the refit. key: consumed. Returns the fitted estimator, its prediction for them, and
+    prefixes, as predicted before the refit. key: consumed. Returns the fitted model, its prediction for them, and
     the number of passes.
     """
     descend = functools.partial(
@@ -107,9 +79,7 @@ def refit(
         lr=refit.lr,
         weight_decay=refit.weight_decay,
         max_grad_norm=refit.max_grad_norm,
-        prepare=prepare,
-        ends=ends,
-        clamp=clamp,
+        loss=model.loss,
     )
 
     def mixed_step(fitted: Trained, key: jax.Array) -> tuple[Trained, None]:
@@ -125,7 +95,7 @@ def refit(
     def one_pass(carry: _Pass) -> _Pass:
         keys = jax.random.split(jax.random.fold_in(key, carry.index), refit.steps)
         fitted, _ = lax.scan(mixed_step, carry.fitted, keys)
-        log_probability = prefix_log_probability(fitted.params, new, prepare=prepare, ends=ends, clamp=clamp)
+        _, log_probability = model.judge(fitted.params, new)
         return _Pass(
             index=carry.index + 1,
             fitted=fitted,

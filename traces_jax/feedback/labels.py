@@ -38,6 +38,31 @@ def oracle(
     return accepted(total, at_end, limit=limit, early_end_violates=early_end_violates).astype(jnp.float32)
 
 
+def segments(
+    cost: jax.Array,
+    length: jax.Array,
+    terminated: jax.Array,
+    *,
+    limit: jax.Array | float,
+    ends: np.ndarray,
+    early_end_violates: bool,
+) -> jax.Array:
+    """Labels [N, P] of the segments that end at `ends` [P]: 1 for those that are `accepted` by themselves.
+
+    cost: [N, T], zeros past the end; length: [N]; terminated: [N] whether the trajectory terminated early, which
+    counts for the segment in which it did.
+    """
+    total = jnp.concatenate([jnp.zeros_like(cost[:, :1]), jnp.cumsum(cost, axis=1)], axis=1)
+    begins = np.concatenate([[0], ends[:-1]])[: len(ends)]
+    last = (begins < length[:, None]) & (length[:, None] <= ends)
+    return accepted(
+        total[:, ends] - total[:, begins],
+        jnp.where(last, terminated[:, None], 0),
+        limit=limit,
+        early_end_violates=early_end_violates,
+    ).astype(jnp.float32)
+
+
 def flip(labels: jax.Array, key: jax.Array, rate: jax.Array | float) -> jax.Array:
     """Flips each label with probability `rate`. key: consumed."""
     flipped = jax.random.bernoulli(key, rate, labels.shape)

@@ -198,6 +198,11 @@ def at_prefixes(cumulative: jax.Array, length: jax.Array, ends: np.ndarray) -> j
     return cumulative[last, jnp.arange(length.shape[0])[:, None]]
 
 
+def inside(rows: Trajectories) -> jax.Array:
+    """Which steps exist, [N, T]."""
+    return jnp.arange(rows.inputs.shape[1]) < rows.length[:, None]
+
+
 def prefix_mask(length: jax.Array, ends: np.ndarray) -> jax.Array:
     """Which prefixes a trajectory of length [N] has, [N, P]: those that end within it, and the full trajectory."""
     inner = ends < length[:, None]

@@ -18,6 +18,7 @@ from typing import Any
 
 import flax.struct
 import jax
+import jax.numpy as jnp
 
 from traces_jax.config import Config
 from traces_jax.core import optimize
@@ -96,6 +97,35 @@ class Verdict:
     limit: jax.Array
     tolerance: jax.Array
     fresh: jax.Array
+
+
+# A violation of a summed cost by this share of its limit counts as full.
+_TOLERANCE = 0.1
+
+
+def on_sum(cost: jax.Array, measure: jax.Array, limit: jax.Array, ended: jax.Array) -> Verdict:
+    """The verdict on the mean summed cost of an episode. cost, ended: [T, B]; measure, limit: []."""
+    return Verdict(
+        cost=cost,
+        measure=measure,
+        limit=limit,
+        # A limit of zero must not make every cost a full violation.
+        tolerance=_TOLERANCE * jnp.maximum(limit, 1.0),
+        fresh=jnp.any(ended),
+    )
+
+
+@flax.struct.dataclass
+class Credits:
+    """What a source says of full episodes.
+
+    Attributes:
+      credit: [T, B] the expected cost of each step.
+      log_probability: [T, B] that the episode is acceptable up to and including each step.
+    """
+
+    credit: jax.Array
+    log_probability: jax.Array
 
 
 @flax.struct.dataclass
@@ -272,8 +302,8 @@ class Source(abc.ABC):
 
     def credits(
         self, config: Config, state: Any, statistics: RunningStatistics, observation: jax.Array, action: jax.Array
-    ) -> jax.Array | None:
-        """Expected credits [T, B] of full episodes; None for a source without an estimator.
+    ) -> Credits | None:
+        """Credits of full episodes; None for a source without an estimator.
 
         observation: [T, B, O] raw; action: [T, B, A].
         """

@@ -1,14 +1,15 @@
 """Base class of all sources that learn a cost from labels: pool, query selection, labels, store, counters.
 
-A subclass scores trajectories, fits its cost model to labelled ones, and computes costs. The learner never reads true
-costs. The simulated labels of every trajectory are computed when it enters the pool, but they are read only for
-trajectories that are selected.
+A subclass scores trajectories, has a cost model that is fitted to labelled ones, and computes costs. The learner never
+reads true costs. The simulated labels of every trajectory are computed when it enters the pool, but they are read only
+for trajectories that are selected.
 """
 
 import abc
 import dataclasses
 import fractions
 import math
+from typing import Any
 
 import flax.struct
 import jax
@@ -18,13 +19,16 @@ import numpy as np
 from traces_jax.config import Config, ConfigError
 from traces_jax.core import episodes, normalize, optimize
 from traces_jax.core.keys import Stream, substream
-from traces_jax.estimator import credit
+from traces_jax.estimator import refit
 from traces_jax.feedback import labels, query, trajectories
 from traces_jax.feedback.trajectories import Candidates, Cuts, Origin, Ring, Trajectories
-from traces_jax.sources.base import FLOAT, Answers, Collected, Part, Query, Source
+from traces_jax.sources import metrics
+from traces_jax.sources.base import FLOAT, Answers, Collected, Credits, Part, Query, Source
 
 # Settings that the pool grows with.
 ASKED = ("query.batch", "query.fraction", "environment.count", "environment.steps")
+# Settings that decide what labels of prefixes mean.
+PREFIX_LABELS = ("constraint.cost_limit", "labels.interval", "labels.terminal_only", "labels.early_end")
 
 # With this many labels of random picks, half of their mean residual is believed.
 _FEW = 16.0
@@ -45,6 +49,7 @@ class LabelledState:
         or the budget is spent.
       labelled: [] trajectories labelled so far.
       queries: [] single (prefix) labels so far.
+      notes: what the source notes of labelled trajectories in order to choose others; None if nothing.
     """
 
     fitted: optimize.Trained
@@ -56,6 +61,22 @@ class LabelledState:
     due: jax.Array
     labelled: jax.Array
     queries: jax.Array
+    notes: Any
+
+
+@flax.struct.dataclass
+class Score:
+    """What a source says of N trajectories before they are labelled.
+
+    Attributes:
+      uncertainty: [N].
+      worth: [N] which of them are worth a label.
+      expected: [N, P] log-probabilities that their labels are "acceptable".
+    """
+
+    uncertainty: jax.Array
+    worth: jax.Array
+    expected: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,9 +95,18 @@ class Schedule:
 
 
 class Labelled(Source):
-    """A source with a learned cost, for one task."""
+    """A source with a learned cost, for one task.
+
+    Attributes:
+      uncertainty_name: of its uncertainty in the metrics; empty if it has none.
+      fitted_with: paths of the settings in which a saved cost model must agree with a run.
+      noted: paths of those in which it may differ, but not without a note.
+    """
 
     learns = True
+    uncertainty_name = ""
+    fitted_with: tuple[str, ...] = ()
+    noted: tuple[str, ...] = ()
 
     @property
     def features(self) -> int:
@@ -94,26 +124,76 @@ class Labelled(Source):
         """The cost model's inputs [..., F] from raw ones [..., F], observation and action."""
 
     @abc.abstractmethod
-    def score(
-        self, config: Config, fitted: optimize.Trained, statistics: normalize.RunningStatistics, rows: Trajectories
-    ) -> tuple[jax.Array, jax.Array]:
-        """The cost model's uncertainty of each trajectory, [N], and the log-probabilities of prefixes, [N, P]."""
+    def model(self, config: Config, statistics: normalize.RunningStatistics) -> refit.Model:
+        """The cost model's loss and its judgement of trajectories. statistics: of observations."""
 
     @abc.abstractmethod
-    def fit(
-        self,
-        config: Config,
-        fitted: optimize.Trained,
-        statistics: normalize.RunningStatistics,
-        new: Trajectories,
-        expected: jax.Array,
-        store: Ring[Trajectories],
-        key: jax.Array,
-    ) -> tuple[optimize.Trained, jax.Array, jax.Array]:
-        """Fits to new rows [K] and the store. expected: [K, P] the new rows' log-probabilities before; key: consumed.
+    def score(
+        self, config: Config, state: LabelledState, statistics: normalize.RunningStatistics, rows: Trajectories
+    ) -> Score:
+        """What it says of trajectories [N] that may be labelled."""
 
-        Returns the fitted model, the log-probabilities of the new rows' prefixes [K, P], and the number of passes [].
+    @abc.abstractmethod
+    def scores(self, config: Config, params: Any, inputs: jax.Array) -> dict[str, jax.Array]:
+        """All that the cost model says of full trajectories, prepared inputs [T, B, F]; arrays [T, B, ...].
+
+        Among them: mean, the expected cost of each step, and log_probability of being acceptable until then.
         """
+
+    # --- May be overridden.
+
+    @classmethod
+    def published(cls, params: Any) -> dict[str, Any] | None:
+        """Settings, path -> value, of a cost model as published by its authors; None if it is none of this source."""
+        del params
+        return None
+
+    def fresh_for_data(self, config: Config, key: jax.Array) -> optimize.Trained:
+        """A newly initialized cost model that will be fitted to much recorded data. key: consumed."""
+        return self.fresh(config, key)
+
+    def random_share(self, config: Config) -> float:
+        """The share of picks that are drawn at random from all that are worth a label."""
+        del config
+        return 1.0
+
+    def label(self, config: Config, cost: jax.Array, length: jax.Array, terminated: jax.Array) -> jax.Array:
+        """What a labeler who knows the true cost [N, T] says, [N, P]; the last is of the whole trajectory.
+
+        length: [N]; terminated: [N] whether the trajectory terminated early.
+        """
+        return labels.oracle(
+            cost,
+            length,
+            terminated,
+            limit=config.constraint.cost_limit,
+            ends=self.ends(config),
+            early_end_violates=config.labels.early_end == "violating",
+        )
+
+    def mask(self, config: Config, length: jax.Array) -> jax.Array:
+        """Which labels trajectories of length [N] have, [N, P]."""
+        return trajectories.prefix_mask(length, self.ends(config))
+
+    def asked(self, config: Config, rows: Trajectories) -> jax.Array:
+        """How many single labels were given to label rows [N], []."""
+        del config
+        return jnp.sum(rows.mask)
+
+    def no_notes(self, config: Config, key: jax.Array) -> Any:
+        """The notes before anything is labelled. key: consumed."""
+        del config, key
+        return None
+
+    def note(self, config: Config, notes: Any, rows: Trajectories) -> Any:
+        """The notes after rows [N] were labelled."""
+        del config, rows
+        return notes
+
+    def correction(self, config: Config) -> int:
+        """Number of labels of random picks that correct the measure; 0 where the measure is not a probability."""
+        del config
+        return 0
 
     # --- Settings.
 
@@ -129,7 +209,7 @@ class Labelled(Source):
         return Schedule(places=places, period=period, picks=math.ceil(share * places * period))
 
     def ends(self, config: Config) -> np.ndarray:
-        """Lengths of the labelled prefixes, [P]."""
+        """Lengths of the labelled prefixes, [P]; the last is that of the whole trajectory."""
         return trajectories.prefix_ends(self.task.horizon, config.labels.interval, config.labels.terminal_only)
 
     def check(self, config: Config) -> None:
@@ -169,7 +249,7 @@ class Labelled(Source):
                 ("lagrange.window",),
                 kept=True,
             ),
-            Part("labels of random picks", FLOAT * config.constraint.correction, ("constraint.correction",), kept=True),
+            Part("labels of random picks", FLOAT * self.correction(config), ("constraint.correction",), kept=True),
         ]
 
     # --- State.
@@ -177,19 +257,23 @@ class Labelled(Source):
     def init(self, config, key, prior, watched):
         schedule, sizes = self.schedule(config), (self.task.horizon, self.features, len(self.ends(config)))
         store = trajectories.empty(config.refit.store, *sizes)
+        # A stream of its own: `fresh` consumes the key itself.
+        notes = self.no_notes(config, substream(key, Stream.QUERY))
         if prior is not None and prior.rows is not None:
             store = trajectories.push(store, prior.rows)
+            notes = self.note(config, notes, prior.rows)
         return LabelledState(
             fitted=self.fresh(config, key) if prior is None else prior.fitted,
             pool=trajectories.empty_pool(schedule.places * schedule.period, *sizes, watched),
             store=store,
             judged=episodes.init_windows(config.lagrange.window, config.mean_window, ("costs", "violations")),
-            residuals=episodes.init(max(config.constraint.correction, 1), ("residuals",)),
+            residuals=episodes.init(max(self.correction(config), 1), ("residuals",)),
             seen=jnp.zeros((), jnp.int32),
             due=jnp.zeros((), jnp.int32),
             # Labels from before the run are not counted, neither here nor against its budget.
             labelled=jnp.zeros((), jnp.int32),
             queries=jnp.zeros((), jnp.int32),
+            notes=notes,
         )
 
     def learned(self, state):
@@ -207,22 +291,14 @@ class Labelled(Source):
 
         Returns the state, the episodes, and their positions in the rollout.
         """
-        ends, horizon = self.ends(config), self.task.horizon
+        horizon = self.task.horizon
         transitions, truth = collected.transitions, collected.truth
         cuts = trajectories.find(truth.ended, truth.episode_length, self.schedule(config).places)
-        answers = labels.oracle(
-            cuts.take(truth.cost, horizon),
-            cuts.length,
-            cuts.last(transitions.terminated),
-            limit=config.constraint.cost_limit,
-            ends=ends,
-            early_end_violates=config.labels.early_end == "violating",
-        )
         rows = Trajectories(
             inputs=cuts.take(inputs, horizon),
             length=cuts.length,
-            labels=answers,
-            mask=trajectories.prefix_mask(cuts.length, ends),
+            labels=self.label(config, cuts.take(truth.cost, horizon), cuts.length, cuts.last(transitions.terminated)),
+            mask=self.mask(config, cuts.length),
         )
         origin = Origin(
             iteration=jnp.full(cuts.first.shape, collected.iteration),
@@ -239,33 +315,28 @@ class Labelled(Source):
 
     def ask(self, config, state, collected, key):
         schedule, pool = self.schedule(config), state.pool.rows
-        uncertainty, expected = self.score(config, state.fitted, collected.statistics, pool.rows)
-        eligible = pool.valid & (uncertainty >= config.query.min_cv)
+        score = self.score(config, state, collected.statistics, pool.rows)
+        uncertainty, eligible = score.uncertainty, pool.valid & score.worth
         due = jnp.minimum(query.due(config.query.fraction, state.seen), state.due + schedule.picks)
         budget = config.query.budget if config.query.budget else np.iinfo(np.int32).max
         allowed = jnp.minimum(due - state.due, budget - state.labelled)
         certain = allowed - self._random_picks(config, state.due, due)
-        score = query.mixed(
+        rank = query.mixed(
             jnp.where(eligible, uncertainty, -jnp.inf),
             jax.random.uniform(substream(key, Stream.QUERY), uncertainty.shape),
             certain,
         )
-        picked, chosen = query.pick(pool, score, schedule.picks, allowed)
-        low, middle, high = jnp.nanquantile(jnp.where(pool.valid, uncertainty, jnp.nan), jnp.array([0.1, 0.5, 0.9]))
+        picked, chosen = query.pick(pool, rank, schedule.picks, allowed)
         return Query(
             rows=picked.rows,
             origin=picked.origin,
             watched=picked.watched,
-            expected=expected[chosen],
+            expected=score.expected[chosen],
             random=(jnp.arange(schedule.picks) >= certain) & picked.valid,
             due=due,
             row={
-                "query/accepted_pool": _accepted(pool.rows),
-                "query/cv_picked": episodes.mean_of(uncertainty[chosen], picked.valid),
-                "query/cv_pool": episodes.mean_of(uncertainty, pool.valid),
-                "query/cv_pool_10": low,
-                "query/cv_pool_50": middle,
-                "query/cv_pool_90": high,
+                "query/accepted_pool": metrics.accepted(pool.rows),
+                **metrics.uncertainty(self.uncertainty_name, uncertainty, pool.valid, chosen, picked.valid),
             },
         )
 
@@ -275,23 +346,23 @@ class Labelled(Source):
 
     def absorb(self, config, state, collected, query, answers, key):
         new = dataclasses.replace(query.rows, labels=answers.labels, mask=answers.mask)
-        fitted, after, passes = self.fit(
-            config,
+        fitted, after, passes = refit.refit(
             state.fitted,
-            collected.statistics,
             new,
             query.expected,
             state.store,
             substream(key, Stream.REFIT),
+            refit=config.refit,
+            model=self.model(config, collected.statistics),
         )
         # Adds zero, but makes the write depend on the refit, which reads the store. Otherwise XLA would write to a copy
         # of the store, tens of megabytes.
         written = state.store.written + jnp.minimum(passes, 0)
         row = {
-            **_fit_row(query.expected, new, "before"),
-            **_fit_row(after, new, "after"),
+            **metrics.fit(query.expected, new, "before"),
+            **metrics.fit(after, new, "after"),
             "refit/passes": passes.astype(jnp.float32),
-            "query/accepted_picked": _accepted(new),
+            "query/accepted_picked": metrics.accepted(new),
             **query.row,
         }
         residuals = new.labels[:, -1] - jnp.exp(query.expected[:, -1])
@@ -304,7 +375,8 @@ class Labelled(Source):
             store=trajectories.push(dataclasses.replace(state.store, written=written), new),
             due=query.due,
             labelled=state.labelled + jnp.sum(new.valid),
-            queries=state.queries + jnp.sum(new.mask),
+            queries=state.queries + self.asked(config, new),
+            notes=self.note(config, state.notes, new),
         ), row
 
     def bias(self, config: Config, state: LabelledState) -> jax.Array:
@@ -312,11 +384,21 @@ class Labelled(Source):
 
         Shrunk towards zero while there are few of them.
         """
-        if not config.constraint.correction:
+        if not self.correction(config):
             return jnp.zeros(())
         count = jnp.minimum(state.residuals.count, state.residuals.size).astype(jnp.float32)
         mean = episodes.means(state.residuals)["residuals"]
         return jnp.where(count > 0, mean * count / (count + _FEW), 0.0)
+
+    def credits(self, config, state, statistics, observation, action):
+        said = self.scores(config, state.fitted.params, self.inputs(config, statistics, observation, action))
+        return Credits(credit=said["mean"], log_probability=said["log_probability"])
+
+    def inputs(
+        self, config: Config, statistics: normalize.RunningStatistics, observation: jax.Array, action: jax.Array
+    ) -> jax.Array:
+        """The cost model's inputs [..., F]. observation: [..., O] raw; action: [..., A]."""
+        return self.prepare(config, statistics, jnp.concatenate([observation, action], axis=-1))
 
     def counters(self, state: LabelledState, cuts: Cuts) -> dict[str, jax.Array]:
         """Scalars: labels so far, and episodes dropped because the pool was full."""
@@ -332,21 +414,4 @@ class Labelled(Source):
         A query may be a single trajectory, so the share is tracked over all queries: after each one, the number of
         random picks is within half a pick of query.random_share of the total.
         """
-        share = 1.0 if config.query.rule == "random" else config.query.random_share
-        return query.newly_due(share, before, due)
-
-
-def _accepted(rows: Trajectories) -> jax.Array:
-    """Fraction of full trajectories that the labeler accepts, []."""
-    return episodes.mean_of(rows.labels[:, -1], rows.valid)
-
-
-def _fit_row(log_probability: jax.Array, rows: Trajectories, when: str) -> dict[str, jax.Array]:
-    """Metrics of log-probabilities [K, P] against the labels of rows [K]."""
-    scores = credit.scores(log_probability, rows.labels, rows.mask)
-    return {
-        f"refit/{when}/loss": credit.cross_entropy(log_probability, rows.labels, rows.mask),
-        f"refit/{when}/accuracy": scores.accuracy,
-        f"refit/{when}/precision": scores.precision,
-        f"refit/{when}/recall": scores.recall,
-    }
+        return query.newly_due(self.random_share(config), before, due)

@@ -3,10 +3,7 @@
 import jax.numpy as jnp
 
 from traces_jax.core import episodes
-from traces_jax.sources.base import Source, Verdict
-
-# A violation by this share of the limit counts as full.
-_TOLERANCE = 0.1
+from traces_jax.sources.base import Source, on_sum
 
 
 class Oracle(Source):
@@ -24,13 +21,6 @@ class Oracle(Source):
 
     def verdict(self, config, state, collected, reading, asked, key):
         del reading, asked, key
-        limit = self.budget(config, state)
-        verdict = Verdict(
-            cost=collected.truth.cost,
-            measure=episodes.worst(collected.windows, config.constraint.policy)["costs"],
-            limit=limit,
-            # A limit of zero must not make every cost a full violation.
-            tolerance=_TOLERANCE * jnp.maximum(limit, 1.0),
-            fresh=jnp.any(collected.truth.ended),
-        )
-        return state, verdict, {}
+        measure = episodes.worst(collected.windows, config.constraint.policy)["costs"]
+        truth = collected.truth
+        return state, on_sum(truth.cost, measure, self.budget(config, state), truth.ended), {}

@@ -1,7 +1,6 @@
 """TraCeS: the cost of a step is its estimated credit for a violation, learned from labels of trajectory prefixes."""
 
 import dataclasses
-import math
 
 import flax.struct
 import jax
@@ -11,10 +10,11 @@ from jax import lax
 from traces_jax.config import Config
 from traces_jax.core import episodes, networks, normalize, optimize
 from traces_jax.core.keys import Stream, substream
-from traces_jax.estimator import credit, network, refit
+from traces_jax.estimator import credit, network, objective, refit
 from traces_jax.feedback.trajectories import Cuts, Trajectories
+from traces_jax.sources import metrics
 from traces_jax.sources.base import FLOAT, KEPT, UPDATED, Part, Verdict
-from traces_jax.sources.labelled import ASKED, Labelled
+from traces_jax.sources.labelled import ASKED, PREFIX_LABELS, Labelled, Score
 
 # Dead units are counted on every 8th time step only, to keep this diagnostic cheaper than the credits themselves.
 _EVERY = 8
@@ -49,6 +49,25 @@ class Reading:
 class Traces(Labelled):
     """The TraCeS source for one task."""
 
+    uncertainty_name = "cv"
+    fitted_with = (
+        *("estimator.hidden", "estimator.depth", "estimator.decoder", "estimator.decoder_reads"),
+        *("estimator.normalize_inputs", "estimator.action_clip", *PREFIX_LABELS),
+    )
+    noted = ("estimator.clamp",)
+
+    @classmethod
+    def published(cls, params):
+        if not isinstance(params, network.Estimator):
+            return None
+        return {
+            "estimator.hidden": params.layers[0].hidden_kernel.shape[0],
+            "estimator.depth": len(params.layers),
+            "estimator.decoder": tuple(layer.bias.shape[0] for layer in params.decoder),
+            "estimator.decoder_reads": "summary",
+            "estimator.normalize_inputs": False,
+        }
+
     def fresh(self, config, key):
         settings = config.estimator
         estimator = network.init(
@@ -65,12 +84,23 @@ class Traces(Labelled):
             estimator = network.with_memory(estimator, self.task.horizon)
         return optimize.init(estimator)
 
+    def fresh_for_data(self, config, key):
+        fresh = self.fresh(config, key)
+        return dataclasses.replace(fresh, params=network.with_memory(fresh.params, self.task.horizon))
+
     def prepare(self, config, statistics, inputs):
         if not config.estimator.normalize_inputs:
             return inputs
         observation, action = jnp.split(inputs, [self.task.observation_size], axis=-1)
         clip = config.estimator.action_clip
         return jnp.concatenate([normalize.apply(statistics, observation), jnp.clip(action, -clip, clip)], axis=-1)
+
+    def model(self, config, statistics):
+        return objective.model(
+            prepare=lambda inputs: self.prepare(config, statistics, inputs),
+            ends=self.ends(config),
+            clamp=config.estimator.clamp,
+        )
 
     def parts(self, config):
         settings, schedule, units = config.estimator, self.schedule(config), config.estimator.hidden
@@ -112,13 +142,13 @@ class Traces(Labelled):
         return memory[:, -1]
 
     def remember(self, config, state, statistics, memory, observation, action):
-        inputs = self._inputs(config, statistics, observation, action)
+        inputs = self.inputs(config, statistics, observation, action)
         carry = network.advance(state.fitted.params, jnp.moveaxis(memory, 1, 0), inputs)
         return jnp.moveaxis(carry, 0, 1)
 
     def step_cost(self, config, state, statistics, memory, next_memory, observation, action, true_cost):
         del true_cost
-        inputs = self._inputs(config, statistics, observation, action)
+        inputs = self.inputs(config, statistics, observation, action)
         summaries = self.summarize(memory), self.summarize(next_memory)
         mu, sigma = network.decode(state.fitted.params, *summaries, inputs)
         return credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
@@ -131,26 +161,21 @@ class Traces(Labelled):
 
     # --- Labels.
 
-    def score(self, config, fitted, statistics, rows):
-        prepared = refit.time_major(rows.inputs, lambda inputs: self.prepare(config, statistics, inputs))
-        _, mu, sigma = network.apply(fitted.params, prepared)
-        expected = credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
-        return (
-            self._uncertainty(config, mu, sigma, rows.length),
-            refit.at_prefixes(expected, rows.length, self.ends(config)),
-        )
+    def correction(self, config):
+        return config.constraint.correction if config.constraint.form == "probability" else 0
 
-    def fit(self, config, fitted, statistics, new, expected, store, key):
-        return refit.refit(
-            fitted,
-            new,
-            expected,
-            store,
-            key,
-            refit=config.refit,
-            prepare=lambda inputs: self.prepare(config, statistics, inputs),
-            ends=self.ends(config),
-            clamp=config.estimator.clamp,
+    def random_share(self, config):
+        return 1.0 if config.query.rule == "random" else config.query.random_share
+
+    def score(self, config, state, statistics, rows):
+        prepared = refit.time_major(rows.inputs, lambda inputs: self.prepare(config, statistics, inputs))
+        _, mu, sigma = network.apply(state.fitted.params, prepared)
+        expected = credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
+        uncertainty = self._uncertainty(config, mu, sigma, rows.length)
+        return Score(
+            uncertainty=uncertainty,
+            worth=uncertainty >= config.query.min_cv,
+            expected=objective.at_prefixes(expected, rows.length, self.ends(config)),
         )
 
     # --- Costs.
@@ -207,9 +232,18 @@ class Traces(Labelled):
         }
         return dataclasses.replace(state, judged=judged), verdict, row
 
-    def credits(self, config, state, statistics, observation, action):
-        _, mu, sigma = network.apply(state.fitted.params, self._inputs(config, statistics, observation, action))
-        return credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
+    def scores(self, config, params, inputs):
+        clamp = config.estimator.clamp
+        hidden, mu, sigma = network.apply(params, inputs)
+        mean = credit.clamped_mean(mu, sigma, clamp=clamp)
+        return {
+            "hidden": hidden,
+            "mu": mu,
+            "sigma": sigma,
+            "mean": mean,
+            "variance": credit.clamped_variance(mu, sigma, clamp=clamp),
+            "log_probability": credit.prefix_log_probability(-mean),
+        }
 
     def _row(self, config: Config, collected, reading: Reading, cost: jax.Array) -> dict[str, jax.Array]:
         """Metrics of the estimator on this rollout, before the refit: they show how far it lags behind the policy."""
@@ -218,28 +252,17 @@ class Traces(Labelled):
         expected = credit.clamped_mean(reading.mu, reading.sigma, clamp=clamp)
         # Log-probability that the episode is acceptable.
         log_probability = reading.cuts.last(-episodes.running_sum(expected, collected.truth.ended))
-        said = log_probability >= math.log(0.5)
-        finished = lambda values: episodes.mean_of(values.astype(jnp.float32), rows.valid)  # noqa: E731
         jensen_gap, jensen_bound = credit.jensen(log_probability, rows.valid)
         seen = (transitions.summary, transitions.next_summary, reading.inputs)
         return {
-            "estimate/accepted": finished(said),
-            "estimate/probability": finished(jnp.exp(log_probability)),
-            "estimate/right": finished(said == (rows.labels[:, -1] > 0)),
+            **metrics.estimate(log_probability, rows, cost, true_cost),
             "estimate/jensen_gap": jensen_gap,
             "estimate/jensen_bound": jensen_bound,
             "estimate/clamped": jnp.mean(credit.clamped_share(reading.mu, reading.sigma, clamp=clamp)),
             "estimate/dead_units": network.dead_share(
                 reading.estimator, *jax.tree.map(lambda leaf: leaf[::_EVERY], seen)
             ),
-            "estimate/cost_where_none": jnp.sum(jnp.where(true_cost == 0, cost, 0.0))
-            / jnp.maximum(jnp.sum(true_cost == 0), 1)
-            / jnp.maximum(jnp.mean(cost), 1e-12),
         }
-
-    def _inputs(self, config, statistics, observation, action) -> jax.Array:
-        """The network's inputs [..., F]. observation: [..., O] raw; action: [..., A]."""
-        return self.prepare(config, statistics, jnp.concatenate([observation, action], axis=-1))
 
     def _uncertainty(self, config, mu, sigma, length) -> jax.Array:
         """The coefficient of variation of each trajectory's summed cost, [N]. mu, sigma: [T, N]; length: [N]."""

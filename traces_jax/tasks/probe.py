@@ -6,6 +6,8 @@ ProbeObservation  one step, the observation is +1 or -1 and the reward is 1 - (a
 ProbeBudget       ten steps, reward and cost both equal the action clipped to [0, 1]: the best return is the limit.
 ProbeHistory      eight steps, an action above zero earns 1, and costs 1 from the fourth such action on. Their number is
                   not observed: without a memory a policy earns 0 or violates.
+ProbeHeat         eight steps, an action above zero leads to a hot place, observed as +1; others to a cold one.
+                  Steps that begin in the hot place earn 1 and cost 1: which steps are guilty can be seen.
 """
 
 import dataclasses
@@ -122,3 +124,18 @@ class History(_Probe):
 
     def _hide(self, state, action):
         return state.pipeline_state.memory + (action > 0)
+
+
+class Heat(_Probe):
+    """Steps in the hot place earn and cost 1. Ends by the time limit, so values bootstrap."""
+
+    horizon = 8
+    terminates = False
+
+    def _start(self, rng):
+        del rng  # Always the cold place.
+        return jnp.full((1,), -1.0, jnp.float32)
+
+    def _advance(self, state, action):
+        hot = (state.obs[0] > 0).astype(jnp.float32)
+        return jnp.where(action > 0, 1.0, -1.0), hot, hot

@@ -29,6 +29,7 @@ _TASKS: dict[str, Callable[..., base.Task]] = {
     "ProbeObservation": probe.Observation,
     "ProbeBudget": probe.Budget,
     "ProbeHistory": probe.History,
+    "ProbeHeat": probe.Heat,
 }
 
 NAMES = tuple(_TASKS)

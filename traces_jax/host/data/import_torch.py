@@ -8,6 +8,7 @@ import dataclasses
 import math
 import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ import numpy as np
 
 from traces_jax.estimator import gru, network
 from traces_jax.host.data import archives, torch_pickle
+from traces_jax.sources.ct import CostThreshold
 
 _BYTE_ORDERS = {b"little": "<", b"big": ">"}
 # Far more than any estimator has. They bound the memory that reading a file can take.
@@ -36,8 +38,51 @@ def state_dict(path: pathlib.Path) -> dict[str, np.ndarray]:
         raise TorchFileError(f"{path} {error}; it must be a state dict saved by PyTorch 1.6 or later.") from None
 
 
+@dataclasses.dataclass(frozen=True)
+class Imported:
+    """A cost model from a file.
+
+    Attributes:
+      params: its parameters.
+      features: numbers it reads of a step.
+    """
+
+    params: Any
+    features: int
+
+
+def load(path: pathlib.Path) -> Imported:
+    """The cost model in a file of the authors: a TraCeS estimator or that of the cost-threshold baseline."""
+    tensors = state_dict(path)
+    if "log_budget" in tensors:
+        return _cost_threshold(tensors, source=str(path))
+    found = from_state_dict(tensors, source=str(path))
+    return Imported(found, features=found.layers[0].input_kernel.shape[0])
+
+
+def _cost_threshold(tensors: Mapping[str, np.ndarray], *, source: str) -> Imported:
+    """The cost-threshold baseline with these tensors, of any widths."""
+    rest = _Rest(source, dict(tensors), "cost-threshold model")
+    inputs = features = rest.find("mlp_log_cost.0.weight", rank=2).shape[1]
+    layers: dict[str, dict[str, jax.Array]] = {}
+    depth = 0
+    # A linear layer, its activation, a layer norm, and dropout: four indices for each.
+    while (name := f"mlp_log_cost.{4 * depth}") + ".weight" in rest.tensors:
+        width, norm = rest.find(f"{name}.weight", rank=2).shape[0], f"mlp_log_cost.{4 * depth + 2}"
+        layers[f"Dense_{depth}"] = vars(rest.take_dense(name, inputs, width))
+        layers[f"LayerNorm_{depth}"] = {
+            "scale": rest.take(f"{norm}.weight", width),
+            "bias": rest.take(f"{norm}.bias", width),
+        }
+        inputs, depth = width, depth + 1
+    layers[f"Dense_{depth}"] = vars(rest.take_dense("mlp_log_cost_output", inputs, 1))
+    params = CostThreshold(network={"params": layers}, log_threshold=rest.take("log_budget", 1)[0])
+    rest.check_empty()
+    return Imported(params, features)
+
+
 def estimator(path: pathlib.Path) -> network.Estimator:
-    """The estimator in a file."""
+    """The TraCeS estimator in a file."""
     return from_state_dict(state_dict(path), source=str(path))
 
 
@@ -46,7 +91,7 @@ def from_state_dict(tensors: Mapping[str, np.ndarray], *, source: str) -> networ
 
     source: where they come from, for error messages.
     """
-    rest = _Rest(source, dict(tensors))
+    rest = _Rest(source, dict(tensors), "TraCeS estimator")
     inputs = rest.find("gru.weight_ih_l0", rank=2).shape[1]
     hidden = rest.find("gru.weight_hh_l0", rank=2).shape[1]
     layers: list[gru.GruLayer] = []
@@ -66,23 +111,27 @@ def from_state_dict(tensors: Mapping[str, np.ndarray], *, source: str) -> networ
         mean_head=rest.take_dense("decoder_output", inputs, 1),
         log_std_head=rest.take_dense("decoder_output_logstd", inputs, 1),
     )
-    if rest.tensors:
-        raise TorchFileError(
-            f"{source} holds no TraCeS estimator: it has no place for {archives.short(next(iter(rest.tensors)))}."
-        )
+    rest.check_empty()
     return result
 
 
 @dataclasses.dataclass(frozen=True)
 class _Rest:
-    """The tensors of a state dict that are not used yet."""
+    """The tensors of a state dict that are not used yet. what: the network they should be."""
 
     source: str
     tensors: dict[str, np.ndarray]
+    what: str
+
+    def check_empty(self) -> None:
+        """Refuses tensors that the network has no place for."""
+        if self.tensors:
+            unknown = archives.short(next(iter(self.tensors)))
+            raise TorchFileError(f"{self.source} holds no {self.what}: it has no place for {unknown}.")
 
     def find(self, name: str, *, rank: int) -> np.ndarray:
         if name not in self.tensors:
-            raise TorchFileError(f"{self.source} holds no TraCeS estimator: {name!r} is missing.")
+            raise TorchFileError(f"{self.source} holds no {self.what}: {name!r} is missing.")
         tensor = self.tensors[name]
         if tensor.ndim != rank:
             raise TorchFileError(f"{self.source}: {name} has {tensor.ndim} dimensions; it must have {rank}.")

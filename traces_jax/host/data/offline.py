@@ -21,11 +21,10 @@ import numpy as np
 
 from traces_jax.config import Config
 from traces_jax.core.normalize import RunningStatistics
-from traces_jax.feedback import labels as labels_lib
-from traces_jax.feedback import trajectories
 from traces_jax.feedback.trajectories import Trajectories
 from traces_jax.host import errors
 from traces_jax.host.data import archives, arrays
+from traces_jax.sources import Labelled
 from traces_jax.tasks import Task
 
 _NEEDED = ("observations", "actions", "costs", "terminals", "timeouts")
@@ -114,10 +113,8 @@ class Recording:
 
 
 @contextlib.contextmanager
-def opened(
-    path: pathlib.Path, task: Task, config: Config, ends: np.ndarray, say: Callable[[str], None]
-) -> Iterator[Recording]:
-    """Opens a file, checks all of it against the task, and labels its episodes. ends: [P] lengths of the prefixes."""
+def opened(path: pathlib.Path, source: Labelled, config: Config, say: Callable[[str], None]) -> Iterator[Recording]:
+    """Opens a file, checks all of it against the source's task, and labels its episodes as the source wants them."""
     if not path.is_file():
         raise errors.UserError(f"--data={path} does not exist; give an HDF5 file in DSRL's layout.")
     try:
@@ -127,13 +124,13 @@ def opened(
     with file:
         try:
             data = {name: _dataset(path, file, name) for name in _NEEDED}
-            _check_shapes(path, data, task)
+            _check_shapes(path, data, source.task)
             for name in _NEEDED:
                 _check_stored(path, name, data[name])
         except _BROKEN as error:
             raise _damaged(path, error) from None
-        first, length, terminated = _episodes(path, data, task, say)
-        yield _scan(path, data, task, config, ends, (first, length, terminated))
+        first, length, terminated = _episodes(path, data, source.task, say)
+        yield _scan(path, data, source, config, (first, length, terminated))
 
 
 def _dataset(path: pathlib.Path, file: h5py.File, name: str) -> h5py.Dataset:
@@ -235,13 +232,12 @@ def _episodes(
 def _scan(
     path: pathlib.Path,
     data: Data,
-    task: Task,
+    source: Labelled,
     config: Config,
-    ends: np.ndarray,
     episodes: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> Recording:
     """Reads everything once: checks that all numbers are finite, computes labels and statistics."""
-    first, length, terminated = episodes
+    task, (first, length, terminated) = source.task, episodes
     said: list[np.ndarray] = []
     # In float64, because float32 sums over a whole file would lose too many digits.
     count, mean, squares = 0, np.zeros(task.observation_size), np.zeros(task.observation_size)
@@ -258,14 +254,7 @@ def _scan(
         cost[np.arange(task.horizon) < length[group, None]] = _read(path, data, "costs", begin, end)
         said.append(
             np.asarray(
-                labels_lib.oracle(
-                    jnp.asarray(cost),
-                    jnp.asarray(length[group]),
-                    jnp.asarray(terminated[group]),
-                    limit=config.constraint.cost_limit,
-                    ends=ends,
-                    early_end_violates=config.labels.early_end == "violating",
-                )
+                source.label(config, jnp.asarray(cost), jnp.asarray(length[group]), jnp.asarray(terminated[group]))
             )
         )
     return Recording(
@@ -275,7 +264,7 @@ def _scan(
         first=first,
         length=length,
         labels=np.concatenate(said),
-        mask=np.asarray(trajectories.prefix_mask(jnp.asarray(length), ends)),
+        mask=np.asarray(source.mask(config, jnp.asarray(length))),
         statistics=RunningStatistics(
             count=jnp.asarray(count, jnp.float32),
             mean=jnp.asarray(mean, jnp.float32),

@@ -6,6 +6,7 @@ import math
 import pathlib
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,6 @@ from traces_jax.config import Config
 from traces_jax.core.keys import Stream, stream
 from traces_jax.core.optimize import Trained
 from traces_jax.estimator import credit as credit_lib
-from traces_jax.estimator import network
 from traces_jax.estimator import pretrain as pretrain_lib
 from traces_jax.feedback import labels
 from traces_jax.feedback.trajectories import Trajectories
@@ -72,16 +72,14 @@ def pretrain(config: Config, data: pathlib.Path, out: pathlib.Path | None, *, ov
     source = sources.learned(config, task)
     key = jax.random.key(config.seed)
     start = _start(config, task, out, source, key)
-    with offline.opened(data, task, config, source.ends(config), print) as recording:
+    with offline.opened(data, source, config, print) as recording:
         split = _split(config, recording)
         recording = _mislead(config, recording, split, key)
         statistics = recording.statistics if start.statistics is None else start.statistics
         program = pretrain_lib.Program(
             settings=config.pretrain,
             max_grad_norm=config.refit.max_grad_norm,
-            prepare=lambda inputs: source.prepare(config, statistics, inputs),
-            ends=source.ends(config),
-            clamp=config.estimator.clamp,
+            model=source.model(config, statistics),
             devices=jax.devices(),
         )
         print(f"{data}: {recording.count} episodes, {recording.length.sum():,} steps, {len(split.test)} held out")
@@ -115,9 +113,8 @@ def _start(config: Config, task: Task, out: pathlib.Path | None, source: sources
     known = prior.load(config, task, print)
     if known:
         return known
-    fresh = source.fresh(config, stream(key, 0, Stream.ESTIMATOR))
-    remembers = network.with_memory(fresh.params, task.horizon)
-    return Prior(dataclasses.replace(fresh, params=remembers), statistics=None, rows=None)
+    fresh = source.fresh_for_data(config, stream(key, 0, Stream.ESTIMATOR))
+    return Prior(fresh, statistics=None, rows=None)
 
 
 def _split(config: Config, recording: Recording) -> Split:
@@ -204,7 +201,7 @@ def _blocks(
 
 
 def _look(
-    program: pretrain_lib.Program, recording: Recording, chosen: np.ndarray, estimator: network.Estimator
+    program: pretrain_lib.Program, recording: Recording, chosen: np.ndarray, estimator: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """Log-probabilities [N, P] of the prefixes of the chosen [N] trajectories, and credits [N, T] of their steps."""
     batch = program.settings.batch
@@ -216,15 +213,16 @@ def _look(
 
 
 def _held_out(
-    program: pretrain_lib.Program, recording: Recording, chosen: np.ndarray, estimator: network.Estimator
+    program: pretrain_lib.Program, recording: Recording, chosen: np.ndarray, estimator: Any
 ) -> dict[str, dict[str, float]]:
     """The estimator's metrics on held-out trajectories [N]: on all prefixes, and on full trajectories."""
     log_probability, credit = _look(program, recording, chosen, estimator)
     said, mask, cost = recording.labels[chosen], recording.mask[chosen], recording.costs(chosen)
-    wholes = diagnostics.summarize(said[:, -1], cost, np.where(np.isnan(cost), np.nan, credit))
+    whole = log_probability[:, -1]
+    wholes = diagnostics.summarize(said[:, -1], np.exp(whole), cost, np.where(np.isnan(cost), np.nan, credit))
     return {
         "prefixes": _judged(log_probability[mask], said[mask]),
-        "wholes": _judged(log_probability[:, -1], said[:, -1]) | {"credit_where_none": wholes["credit_where_none"]},
+        "wholes": _judged(whole, said[:, -1]) | {"credit_where_none": wholes["credit_where_none"]},
     }
 
 

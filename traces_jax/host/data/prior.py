@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import json
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -31,12 +31,6 @@ from traces_jax.tasks import Task
 
 DESCRIPTION = "estimator.json"
 _RIGHT = "none, a folder of pretrain or of a run, or a .pt file would be right"
-# Fields that must equal those the estimator was fitted with.
-_FITTED_WITH = {
-    "estimator": ("hidden", "depth", "decoder", "decoder_reads", "normalize_inputs", "action_clip"),
-    "constraint": ("cost_limit",),
-    "labels": ("interval", "terminal_only", "early_end"),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +54,7 @@ def load(config: Config, task: Task, say: Callable[[str], None]) -> Prior | None
     if name == "none":
         return None
     path = pathlib.Path(name)
-    if not sources.make(config, task).learns:
+    if not sources.learns(config):
         raise errors.UserError(
             f"estimator.init={name} is not right with method.source={config.method.source}, which has no estimator; "
             f"none would be right."
@@ -129,29 +123,27 @@ def _oldest_first(store: Ring) -> Trajectories:
 
 def _from_torch(path: pathlib.Path, config: Config, task: Task) -> Prior:
     try:
-        estimator = jax.device_get(import_torch.estimator(path))
+        found = import_torch.load(path)
     except import_torch.TorchFileError as error:
         raise errors.UserError(f"estimator.init={error}") from None
-    features, hidden = estimator.layers[0].input_kernel.shape[0], estimator.layers[0].hidden_kernel.shape[0]
-    if features != task.observation_size + task.action_size:
+    if found.features != task.observation_size + task.action_size:
         raise errors.UserError(
-            f"estimator.init={path} reads {features} features of a step; {config.task} has {task.observation_size} of "
-            f"observation and {task.action_size} of action."
+            f"estimator.init={path} reads {found.features} features of a step; {config.task} has "
+            f"{task.observation_size} of observation and {task.action_size} of action."
         )
-    # Such files contain estimators as published.
-    right = {
-        "hidden": hidden,
-        "depth": len(estimator.layers),
-        "decoder": tuple(layer.bias.shape[0] for layer in estimator.decoder),
-        "decoder_reads": "summary",
-        "normalize_inputs": False,
-    }
-    wrong = {name: value for name, value in right.items() if getattr(config.estimator, name) != value}
+    tree = config_lib.to_dict(config)
+    wrong = {name: value for name, value in sources.published(found.params).items() if _at(tree, name) != value}
     if wrong:
-        given = ", ".join(f"estimator.{name}={_text(getattr(config.estimator, name))}" for name in wrong)
+        ours = ", ".join(f"{name}={_text(_at(tree, name))}" for name in wrong)
         wanted = ", ".join(_text(value) for value in wrong.values())
-        raise errors.UserError(f"estimator.init={path} is not right with {given}; {wanted} would be right.")
-    return Prior(fitted=jax.device_get(optimize.init(estimator)), statistics=None, rows=None)
+        raise errors.UserError(f"estimator.init={path} is not right with {ours}; {wanted} would be right.")
+    return Prior(fitted=jax.device_get(optimize.init(found.params)), statistics=None, rows=None)
+
+
+def _at(tree: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted path."""
+    group, name = path.split(".")
+    return tree[group][name]
 
 
 def _check(path: pathlib.Path, saved: Saved, config: Config, task: Task, say: Callable[[str], None]) -> None:
@@ -162,18 +154,24 @@ def _check(path: pathlib.Path, saved: Saved, config: Config, task: Task, say: Ca
             f"estimator.init={path} is for {saved.config.task} ({theirs}); {config.task} has others ({ours})."
         )
     for lane in config_lib.lanes(config):
-        for group, names in _FITTED_WITH.items():
-            for name in names:
-                theirs, ours = (getattr(getattr(one, group), name) for one in (saved.config, lane.config))
-                if theirs != ours:
-                    raise errors.UserError(
-                        f"estimator.init={path} was fitted with {group}.{name}={_text(theirs)}, not {_text(ours)}; "
-                        f"choose the same, or another estimator."
-                    )
+        for name, theirs, ours in _differences(("method.source", *saved.source.fitted_with), saved, lane.config):
+            raise errors.UserError(
+                f"estimator.init={path} was fitted with {name}={_text(theirs)}, not {_text(ours)}; "
+                f"choose the same, or another estimator."
+            )
     if saved.config.task != config.task:
         say(f"note: {path} was fitted to {saved.config.task}, not {config.task}")
-    if saved.config.estimator.clamp != config.estimator.clamp:
-        say(f"note: {path} was fitted with estimator.clamp={saved.config.estimator.clamp}")
+    for name, theirs, _ in _differences(saved.source.noted, saved, config):
+        say(f"note: {path} was fitted with {name}={theirs}")
+
+
+def _differences(paths: Iterable[str], saved: Saved, config: Config) -> Iterator[tuple[str, Any, Any]]:
+    """Path, saved value and value of this config, of the settings that differ."""
+    trees = [config_lib.to_dict(one) for one in (saved.config, config)]
+    for path in paths:
+        theirs, ours = (_at(tree, path) for tree in trees)
+        if theirs != ours:
+            yield path, theirs, ours
 
 
 def _text(value: Any) -> str:

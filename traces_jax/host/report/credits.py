@@ -49,12 +49,14 @@ class Diagnosis:
     limit: float
 
 
-def diagnose(cost: np.ndarray, credit: np.ndarray, accepted: np.ndarray, limit: float) -> Diagnosis:
-    """cost, credit: [N, T], NaN after an episode's end. accepted: [N]."""
+def diagnose(
+    cost: np.ndarray, credit: np.ndarray, probability: np.ndarray, accepted: np.ndarray, limit: float
+) -> Diagnosis:
+    """cost, credit: [N, T], NaN after an episode's end. probability, accepted: [N]."""
     total = np.nansum(cost, axis=1)
     return Diagnosis(
         total=total,
-        probability=np.exp(-np.nansum(credit, axis=1)),
+        probability=probability,
         accepted=accepted,
         where_none=ratio_where_none(cost, credit),
         windows=window_ratios(cost, credit, limit),

@@ -25,6 +25,8 @@ _SOLVERS = {
 # Source, or "source+solver", as studies name them too.
 METHODS = {
     "traces": "TraCeS",
+    "ct": "C-T",
+    "rlsf": "RLSF",
     "oracle": "PPO-Lagrangian",
     **{f"oracle+{solver}": name for solver, name in _SOLVERS.items()},
 }
@@ -32,8 +34,12 @@ METHODS = {
 # pooled.
 _NO_SETTING = r"(task|seed|seeds|sweep|method\.(source|solver)|(run|collect|pretrain)\..*)"
 # Fields that a method does not read.
+_OF_TRACES = r"estimator\.(?!init$).*|query\.(rule|random_share|min_cv)|constraint\.(form|d)"
 _UNUSED = {
-    "oracle": r"(estimator|labels|query|refit|constraint\.(form|d)|method\.order)\b.*",
+    "traces": r"(ct|rlsf)\..*",
+    "ct": rf"rlsf\..*|{_OF_TRACES}",
+    "rlsf": rf"ct\..*|labels\.(interval|terminal_only)|{_OF_TRACES}",
+    "oracle": r"(estimator|ct|rlsf|labels|query|refit|constraint\.(form|d|shape|correction)|method\.order)\b.*",
 }
 # Fields that PPO-Lagrangian does not read. Folders of earlier versions do not have them.
 _OF_OTHER_SOLVERS = r"((pid|cup|focops|p3o|cpo|saute|trust_region)\..*|method\.solver_version)"

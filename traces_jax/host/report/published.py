@@ -116,11 +116,39 @@ _TRPO_SAUTE = {
     "SafetyDroneRun-v0": Published((447.1, 7.8), (15.5, 22.5)),
 }
 
+# The tables of the methods that learn. The released code of RLSF could not run the Run tasks.
+_CT = {
+    "SafetyPointCircle1-v0": Published((40.2, 1.1), (25.3, 15.9), (12000, 0)),
+    "SafetyPointCircle2-v0": Published((40.2, 0.8), (22.7, 13.5), (12000, 0)),
+    "SafetyCarCircle1-v0": Published((18.0, 0.5), (28.2, 11.7), (12000, 0)),
+    "SafetyCarCircle2-v0": Published((15.3, 0.9), (44.0, 24.0), (12000, 0)),
+    "SafetyAntVelocity-v1": Published((3096.7, 63.7), (20.3, 4.1), (6000, 0)),
+    "SafetyHalfCheetahVelocity-v1": Published((2623.5, 264.6), (99.7, 74.5), (6000, 0)),
+    "SafetyHopperVelocity-v1": Published((1620.1, 139.9), (284.2, 289.2), (6000, 0)),
+    "SafetyWalker2dVelocity-v1": Published((2491.0, 478.3), (16.7, 9.1), (6000, 0)),
+    "SafetyAntRun-v0": Published((654.6, 39.8), (33.3, 21.5), (6000, 0)),
+    "SafetyBallRun-v0": Published((485.8, 29.7), (35.3, 22.3), (6000, 0)),
+    "SafetyCarRun-v0": Published((569.1, 8.2), (13.3, 11.9), (6000, 0)),
+    "SafetyDroneRun-v0": Published((446.4, 5.1), (18.1, 7.2), (6000, 0)),
+}
+_RLSF = {
+    "SafetyPointCircle1-v0": Published((41.9, 1.8), (1.6, 2.2), (3244, 966)),
+    "SafetyPointCircle2-v0": Published((39.9, 0.8), (2.6, 4.5), (3422, 589)),
+    "SafetyCarCircle1-v0": Published((14.3, 2.2), (33.8, 41.7), (7479, 645)),
+    "SafetyCarCircle2-v0": Published((13.7, 1.1), (20.2, 17.0), (7601, 597)),
+    "SafetyAntVelocity-v1": Published((2220.7, 91.8), (5.8, 2.6), (9036, 1289)),
+    "SafetyHalfCheetahVelocity-v1": Published((2468.8, 177.0), (0.5, 0.9), (4349, 793)),
+    "SafetyHopperVelocity-v1": Published((1577.7, 42.1), (20.4, 44.2), (6690, 736)),
+    "SafetyWalker2dVelocity-v1": Published((2797.7, 122.0), (0.3, 0.3), (15227, 1920)),
+}
+
 TASKS = tuple(_TRACES)
 
 # Method, as `groups.METHODS` names it -> column heading -> task -> results.
 PAPER: dict[str, dict[str, dict[str, Published]]] = {
     "traces": {"paper, TraCeS": _TRACES, "paper, TraCeS from a fresh estimator": _TRACES_FRESH},
+    "ct": {"paper, C-T": _CT},
+    "rlsf": {"paper, RLSF": _RLSF},
     "oracle": {"paper, PPO-Lagrangian": _ORACLE},
     "oracle+cppo_pid": {"paper, CPPO-PID": _CPPO_PID},
     "oracle+cup": {"paper, CUP": _CUP},

@@ -286,13 +286,17 @@ def _diagnostics(path: pathlib.Path, note: Callable[[str], None]) -> tuple[dict[
     try:
         if not _is_there(path):
             return {}, None
-        given = _arrays(path, ("accepted", "cost", "limit"))
+        given = _arrays(path, ("accepted", "cost", "limit"), optional=("probability",))
         if "credit" not in given:
             # Such is the file of a run with the true cost.
             return {}, None
         cost, credit, accepted = given["cost"], given["credit"], given["accepted"]
         if cost.ndim != 3 or credit.shape != cost.shape or accepted.shape != cost.shape[:2] or not cost.size:
             raise errors.UserError("diagnostics.npz holds arrays of other shapes than [lanes, episodes, steps]")
+        # Files of earlier versions have none: all estimators were those of TraCeS.
+        probability = given.get("probability", np.exp(-np.nansum(credit, axis=2)))
+        if probability.shape != accepted.shape or not ((probability >= 0) & (probability <= 1)).all():
+            raise errors.UserError("diagnostics.npz holds probabilities below 0 or above 1, or of other episodes")
         if len(given["lanes"]) != len(cost) or given["limit"].shape not in ((), (len(cost),)):
             raise errors.UserError("diagnostics.npz holds another number of lanes than names of them")
         if (credit < 0).any() or (np.isfinite(cost) != np.isfinite(credit)).any():
@@ -305,7 +309,9 @@ def _diagnostics(path: pathlib.Path, note: Callable[[str], None]) -> tuple[dict[
         return {}, None
     limits = np.broadcast_to(given["limit"], len(cost))
     found = {
-        printable(str(lane)): credits.diagnose(cost[row], credit[row], accepted[row], float(limits[row]))
+        printable(str(lane)): credits.diagnose(
+            cost[row], credit[row], probability[row], accepted[row], float(limits[row])
+        )
         for row, lane in enumerate(given["lanes"])
     }
     return found, None if iteration < 0 else iteration

@@ -49,8 +49,8 @@ def collect(
     """Runs `count` episodes with every lane's policy and its noise.
 
     Returns:
-      return, length, accepted: [S, count]; cost, credit: [S, count, T], NaN after an episode's end. Without an
-      estimator there is no credit.
+      return, length, accepted, probability: [S, count]; cost, credit: [S, count, T], NaN after an episode's end.
+      Without an estimator there is neither probability nor credit.
     """
     program = built.program
     # At most as many at a time as in training, so that they fit into memory.
@@ -84,33 +84,33 @@ def noisy_episodes(
         learner, settings, state, Stream.DIAGNOSE, block, count, limit=settings.constraint.cost_limit
     )
     transitions, truth = played.transitions, played.truth
-    credit = evaluation.credits(learner, settings, state, transitions.observation, transitions.action)
+    said = evaluation.credits(learner, settings, state, transitions.observation, transitions.action)
     inside = jnp.arange(learner.task.horizon)[:, None] < played.length
-    steps = {"cost": truth.cost} | ({} if credit is None else {"credit": credit})
+    steps = {"cost": truth.cost} | ({} if said is None else {"credit": said.credit})
     return {
         "return": played.at_end(truth.episode_return),
         "length": played.length,
         "accepted": played.accepted,
+        **({} if said is None else {"probability": jnp.exp(played.at_end(said.log_probability))}),
         **{name: jnp.where(inside, values, jnp.nan).T for name, values in steps.items()},
     }
 
 
-def summarize(accepted: np.ndarray, cost: np.ndarray, credit: np.ndarray) -> dict[str, float]:
-    """The estimator's metrics on episodes. accepted: [N]; cost, credit: [N, T], NaN after the end.
+def summarize(accepted: np.ndarray, probability: np.ndarray, cost: np.ndarray, credit: np.ndarray) -> dict[str, float]:
+    """The estimator's metrics on episodes. accepted, probability: [N]; cost, credit: [N, T], NaN after the end.
 
     Returns:
       accepted: acceptance rate of the labeler; probability: mean of p, the estimated probability of acceptance; right:
       accuracy of p >= 1/2; calibration_error: expected calibration error of p; credit_where_none: mean credit of steps
-      without cost divided by that of all steps, NaN if there are none.
+      without cost divided by that of all steps, NaN if there are none or no credit at all.
     """
-    probability = np.exp(-np.nansum(credit, axis=-1))
-    free = credit[cost == 0]
+    free, mean = credit[cost == 0], np.nanmean(credit)
     return {
         "accepted": float(accepted.mean()),
         "probability": float(probability.mean()),
         "right": float(((probability >= 0.5) == (accepted > 0)).mean()),
         "calibration_error": credits.reliability(probability, accepted).error,
-        "credit_where_none": float(free.mean() / np.nanmean(credit)) if free.size else math.nan,
+        "credit_where_none": float(free.mean() / mean) if free.size and mean else math.nan,
     }
 
 
@@ -132,7 +132,7 @@ def table(result: dict[str, np.ndarray], lanes: list[str], task: str) -> rich.ta
         take = functools.partial(_pool, result, own)
         cells = [f"{np.nansum(take('cost'), axis=-1).mean():.1f}"]
         if "credit" in result:
-            found = summarize(take("accepted"), take("cost"), take("credit"))
+            found = summarize(*(take(key) for key in ("accepted", "probability", "cost", "credit")))
             cells += [percent(found[key]) for key in ("accepted", "probability", "right")]
             cells += [f"{found[key]:.2f}" for key in ("calibration_error", "credit_where_none")]
         else:

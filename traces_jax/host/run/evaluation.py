@@ -22,6 +22,7 @@ from traces_jax.core.learner import Learner, LearnerState
 from traces_jax.feedback import labels
 from traces_jax.host import errors, files
 from traces_jax.host.run import build as build_lib
+from traces_jax.sources import Credits
 
 # Probability that a certificate's bound is above the true share.
 _RISK = 0.05
@@ -130,13 +131,15 @@ class Episode:
     Attributes:
       qpos: [T, nq] after each step.
       cost: [T] true cost of each step.
-      credit: [T] mean clamped credit of each step; None without an estimator.
+      credit: [T] expected cost of each step by the estimator; None without one.
+      probability: [T] of being acceptable up to and including each step, by the estimator; None without one.
       limit: of the summed true cost.
     """
 
     qpos: np.ndarray
     cost: np.ndarray
     credit: np.ndarray | None
+    probability: np.ndarray | None
     limit: float
 
 
@@ -146,7 +149,7 @@ def episode(built: build_lib.Built, state: LearnerState) -> Episode:
     learner = program.learner
     task = learner.task
 
-    def one_lane(settings: Config, state: LearnerState) -> tuple[rollout.Truth, jax.Array | None]:
+    def one_lane(settings: Config, state: LearnerState) -> tuple[rollout.Truth, Credits | None]:
         starts, resets = (stream(state.key, i, Stream.EVALUATE)[None] for i in (0, 1))
         quiet = jnp.zeros((task.horizon, 1, task.action_size))
         _, transitions, truth = rollout.run(
@@ -160,20 +163,21 @@ def episode(built: build_lib.Built, state: LearnerState) -> Episode:
         return truth, credits(learner, settings, state, transitions.observation, transitions.action)
 
     result = jax.device_get(jax.jit(program.map_lanes(one_lane))(program.settings, state))
-    truth, credit = jax.tree.map(lambda leaf: np.asarray(leaf)[0, :, 0], result)
+    truth, said = jax.tree.map(lambda leaf: np.asarray(leaf)[0, :, 0], result)
     length = int(np.argmax(truth.ended)) + 1
     return Episode(
         qpos=truth.watched[:length],
         cost=truth.cost[:length],
-        credit=None if credit is None else credit[:length],
+        credit=None if said is None else said.credit[:length],
+        probability=None if said is None else np.exp(said.log_probability[:length]),
         limit=built.lanes[0].config.constraint.cost_limit,
     )
 
 
 def credits(
     learner: Learner, settings: Config, state: LearnerState, observation: jax.Array, action: jax.Array
-) -> jax.Array | None:
-    """Mean clamped credits [T, B] of full episodes, raw observation [T, B, O] and action [T, B, A].
+) -> Credits | None:
+    """What the estimator says of full episodes, raw observation [T, B, O] and action [T, B, A].
 
     None for a cost source without an estimator.
     """

@@ -53,11 +53,23 @@ class Curve:
 class Strip:
     """The curves of one episode; `draw` shows them up to a step."""
 
-    def __init__(self, credit: np.ndarray, cost: np.ndarray, limit: float, *, width: int, height: int = HEIGHT):
-        """credit: [T] mean credit of each step; cost: [T] its true cost; limit: of the summed cost."""
-        chex.assert_rank([credit, cost], 1)
-        chex.assert_equal_shape([credit, cost])
-        self._curves = _curves(credit, cost, limit)
+    def __init__(
+        self,
+        credit: np.ndarray,
+        probability: np.ndarray,
+        cost: np.ndarray,
+        limit: float,
+        *,
+        width: int,
+        height: int = HEIGHT,
+    ):
+        """credit, cost: [T] estimated and true cost of each step; limit: of the summed true cost.
+
+        probability: [T] of being acceptable up to and including each step, as estimated.
+        """
+        chex.assert_rank([credit, probability, cost], 1)
+        chex.assert_equal_shape([credit, probability, cost])
+        self._curves = _curves(credit, probability, cost, limit)
         self._steps = credit.shape[0]
         self._panels = _panels(len(self._curves), width, height)
         self._empty = np.tile(_BACKGROUND, (height, width, 1))
@@ -80,9 +92,8 @@ class Strip:
         return picture.astype(np.uint8)
 
 
-def _curves(credit: np.ndarray, cost: np.ndarray, limit: float) -> list[Curve]:
+def _curves(credit: np.ndarray, probability: np.ndarray, cost: np.ndarray, limit: float) -> list[Curve]:
     total = np.cumsum(cost, dtype=np.float64)
-    probability = np.exp(-np.cumsum(credit, dtype=np.float64))
     return [
         Curve("credit", credit, _above(credit.max()), None, (255, 178, 62)),
         Curve("p^", probability, 1.0, (0.5, "0.5"), (92, 184, 255)),
