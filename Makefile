@@ -28,7 +28,6 @@ lint: $(STAMP)  ## Check style and types.
 	$(BIN)/mypy
 
 docs: $(STAMP)  ## Build the documents as a site that needs no network: site/index.html.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(STAMP)  ## Print the speed table, and what a study costs.
