@@ -6,7 +6,7 @@
 
 OmniSafe needs Python 3.10 and old packages, so it has a virtual environment of its own: --peers is its folder, made at
 the first call from the package index. There its best setting is looked for: numbers of environments, each a process
-of its own, and of PyTorch's threads. Then both train one seed from its start for as many epochs, in turns: 20 000 steps
+of its own, and of PyTorch's threads. Then both train one seed from its start for as many epochs, in turns: --steps
 an epoch, two hidden layers of 64, minibatches of 64, up to 40 passes until the KL is above 0.02. Starting and compiling
 are not counted. CPU seconds are printed, too: on a machine that does other work they say more than a clock.
 """
@@ -35,7 +35,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 # These go together; a newer setuptools lacks pkg_resources, which an old package imports.
 PACKAGES = ("omnisafe==0.5.0", "safety-gymnasium==1.0.0", "torch>=2.5", "setuptools<81")
 PYTHON = "python3.10"
-STEPS, PASSES, MINIBATCH = 20_000, 40, 64
+PASSES, MINIBATCH = 40, 64
 _ENVIRONMENTS, _THREADS = (1, 2, 4, 10, 20), (1, 2)
 
 
@@ -63,11 +63,19 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """OmniSafe on one task. python: of its virtual environment. horizon: an epoch needs a finished episode."""
+    """OmniSafe on one task.
+
+    Attributes:
+      python: of its virtual environment.
+      task: its name.
+      horizon: an epoch needs a finished episode.
+      steps: of an epoch.
+    """
 
     python: str
     task: str
     horizon: int
+    steps: int
 
     def best_setting(self) -> tuple[int, int]:
         """Environments and threads with the shortest epoch: its rollout, and as many passes as it may make."""
@@ -80,17 +88,17 @@ class Peer:
         for environments in _ENVIRONMENTS:
             steps = max(2, environments) * self.horizon
             rollout = self._run(environments, threads, steps, passes=1)["rollout"][0] / steps
-            seconds[environments, threads] = STEPS * (rollout + PASSES * update[threads])
+            seconds[environments, threads] = self.steps * (rollout + PASSES * update[threads])
             print(
                 f"{self.task}, OmniSafe with {environments} environments, {threads} threads: rollout "
-                f"{1 / rollout:.0f} steps/s, a pass over {STEPS} steps {STEPS * update[threads]:.2f} s",
+                f"{1 / rollout:.0f} steps/s, a pass over {self.steps} steps {self.steps * update[threads]:.2f} s",
                 flush=True,
             )
         return min(seconds, key=lambda setting: seconds[setting])
 
     def train(self, environments: int, threads: int, epochs: int) -> Cost:
         """Whole training from its start."""
-        found = self._run(environments, threads, STEPS, passes=PASSES, epochs=epochs)
+        found = self._run(environments, threads, self.steps, passes=PASSES, epochs=epochs)
         return Cost(found["steps"], found["seconds"], found["cpu"], statistics.mean(found["passes"]))
 
     def _run(self, environments: int, threads: int, steps: int, passes: int, epochs: int = 1) -> dict:
@@ -106,13 +114,14 @@ class Peer:
 class Ours:
     """Our PPO-Lagrangian with the same sizes: the settings of the paper, which are OmniSafe's, and its minibatch."""
 
-    def __init__(self, experiment: str):
+    def __init__(self, experiment: str, steps: int):
         settings = importlib.import_module(f"experiments.{experiment}").get_config()
         settings.update({"preset": "paper", "physics": "native", "method": {"source": "oracle"}})
         settings.update({"ppo": {"minibatch": MINIBATCH, "passes": PASSES, "entropy": 0.0}})
+        settings.update({"environment": {"steps": steps // settings.environment.count}})
         config = config_lib.from_dict(presets.apply(settings.to_dict(), ("ppo.minibatch", "ppo.entropy")))
-        assert config.iteration_steps == STEPS
-        self.built = build_lib.build(config)
+        assert config.iteration_steps == steps
+        self.built, self.steps = build_lib.build(config), steps
         # Compiles, and reads what is only read once.
         self.train(1)
 
@@ -127,7 +136,7 @@ class Ours:
             passes.append(float(np.mean(rows["ppo/passes"])))
         jax.block_until_ready(state)
         took = time.perf_counter() - begin, time.process_time() - cpu
-        return Cost(STEPS * epochs, *took, statistics.mean(passes))
+        return Cost(self.steps * epochs, *took, statistics.mean(passes))
 
 
 def compare(peer: Peer, ours: Ours, setting: tuple[int, int], epochs: int, repeats: int) -> str:
@@ -172,6 +181,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=["ant", "half_cheetah", "point_circle1"], help="in experiments/")
     parser.add_argument("--peers", type=pathlib.Path, default=".peers", help="virtual environment of OmniSafe")
     parser.add_argument("--epochs", type=int, default=2, help="of a measurement")
+    parser.add_argument("--steps", type=int, default=20_000, help="of an epoch")
     parser.add_argument("--repeats", type=int, default=3, help="measurements of each")
     parser.add_argument("--environments", type=int, help="OmniSafe's; default: the fastest is looked for")
     parser.add_argument("--threads", type=int, default=1, help="with --environments")
@@ -183,8 +193,8 @@ def main() -> None:
         parser.exit(2, f"peers: {error}\n")
     rows = []
     for name in given.tasks:
-        ours = Ours(name)
-        peer = Peer(python, ours.built.config.task, ours.built.task.horizon)
+        ours = Ours(name, given.steps)
+        peer = Peer(python, ours.built.config.task, ours.built.task.horizon, given.steps)
         setting = (given.environments, given.threads) if given.environments else peer.best_setting()
         rows.append(compare(peer, ours, setting, given.epochs, given.repeats))
         load = os.getloadavg()[0]

@@ -20,7 +20,7 @@ _WIDTH, _HEIGHT = 480, 288
 # Frames are drawn this many times larger and then averaged: fine edges.
 _FINE = 2
 _QUALITIES = (80, 65, 50, 35, 20)
-MOST_BYTES = 1_500_000
+MOST_BYTES = 800_000
 
 
 def draw(run: pathlib.Path, step: str, seed: int | None, steps: int) -> tuple[list[np.ndarray], float]:

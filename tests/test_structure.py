@@ -104,7 +104,7 @@ def test_streams_keep_their_numbers():
     }  # fmt: skip
 
 
-# --- The rooms -----------------------------------------------------------------------------------------------------
+# --- The packages --------------------------------------------------------------------------------------------------
 
 MODULES = {
     ".".join(("traces_jax", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path

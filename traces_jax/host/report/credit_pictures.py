@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def plan(group: Group, diagnosis: Diagnosis, stem: str) -> list[Plan]:
     """The plots of one group. stem: prefix of their file names."""
     name = f"{groups.short(group.task)}, {group.name}"
+    error = credits.reliability(diagnosis.probability, diagnosis.accepted).error
     plans = [
         Plan(
             f"{stem}-probability",
@@ -32,7 +33,7 @@ def plan(group: Group, diagnosis: Diagnosis, stem: str) -> list[Plan]:
             f"{stem}-reliability",
             f"{name}: is the probability right?",
             "Each point: episodes with about the same p^, and how many of them were acceptable. On the dashed diagonal "
-            "the estimator is calibrated. Larger points: more episodes.",
+            f"the estimator is calibrated. Larger points: more episodes. Expected calibration error: {error:.2f}.",
             lambda figure, rows: _draw_reliability(rows[0], diagnosis),
         ),
         Plan(
@@ -103,9 +104,6 @@ def _draw_reliability(axes: "Axes", diagnosis: Diagnosis) -> None:
     sizes = 15 + 150 * found.count / found.count.sum()
     axes.scatter(found.predicted, found.accepted, sizes, color=PROBABILITY, zorder=3, clip_on=False)
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="estimated probability p^", ylabel="share acceptable")
-    note = f"expected calibration error {found.error:.2f}"
-    # Above the diagonal and away from calibrated points.
-    axes.text(0.02, 0.95, note, size=8, transform=axes.transAxes)
 
 
 def _draw_examples(figure: "Figure", rows: "list[Axes]", diagnosis: Diagnosis) -> None:
