@@ -1,7 +1,7 @@
 """A cost model of one's own: every step ends the patience of the labeler with a probability of its own.
 
-The log-probability that an episode is acceptable is a sum over its steps; minus that sum is constrained to -log d, which
-is enough for a probability of d. Train with it:
+The log-probability that an episode is acceptable is a sum over its steps. Minus that sum is constrained to -log d,
+which is enough for a probability of d. Train with it:
 
   python -m traces_jax.train --config experiments/ball_run.py --config.method.source=examples.noisy_or:NoisyOr
 """

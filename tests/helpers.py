@@ -52,6 +52,7 @@ _CANDIDATES = {
         "plain",
         "cup",
         "as_released",
+        "prefixes",
     ],
     tuple[int, ...]: [(7,)],
     tuple[float, ...]: [(0.7, 1)],

@@ -259,9 +259,10 @@ def test_the_traced_fields():
         "constraint.cost_limit", "constraint.d", "cup.max_grad_norm", "cup.maximum", "cup.target_kl",
         "estimator.action_clip",
         "estimator.clamp", "focops.maximum", "focops.temperature", "focops.trust", "labels.noise",
-        "lagrange.initial", "lagrange.integral", "lagrange.lr", "lagrange.maximum",
-        "lagrange.proportional", "p3o.kappa", "pid.derivative", "pid.derivative_smoothing", "pid.integral",
-        "pid.proportional", "pid.proportional_smoothing", "ppo.actor_lr",
+        "lagrange.first_maximum", "lagrange.initial", "lagrange.integral", "lagrange.lr", "lagrange.maximum",
+        "lagrange.minimum", "lagrange.proportional", "p3o.kappa",
+        "pid.derivative", "pid.derivative_smoothing", "pid.integral",
+        "pid.proportional", "pid.proportional_smoothing", "policy.final_noise", "ppo.actor_lr",
         "ppo.clip", "ppo.cost_critic_l2",
         "ppo.cost_gae_lambda", "ppo.critic_lr", "ppo.entropy", "ppo.gae_lambda", "ppo.gamma", "ppo.max_grad_norm",
         "ppo.reward_critic_l2", "ppo.target_kl", "query.min_cv", "refit.lr", "refit.max_grad_norm",
@@ -333,7 +334,9 @@ def by_path(config):
 PAPER = {
     "environment.reset_each_iteration": True, "environment.terminate_when_unhealthy": False,
     "policy.hidden": (64, 64), "policy.activation": "relu", "policy.mean": "free", "policy.initial_log_std": 0.0,
-    "policy.min_std": 0.0, "critic.hidden": (64, 64), "critic.activation": "relu", "normalize.observations": True,
+    "policy.min_std": 0.0, "policy.final_noise": 1.0,
+    "constraint.beyond_horizon": True, "critic.hidden": (64, 64), "critic.activation": "relu",
+    "normalize.observations": True,
     "normalize.rewards": True, "normalize.costs": "learned", "normalize.mixed": False, "ppo.minibatch": 100,
     "ppo.actor_lr": 3e-4,
     "ppo.critic_lr": 3e-4, "ppo.actor_lr_decay": True, "ppo.clip": 0.2, "ppo.target_kl": 0.02, "ppo.entropy": 0.01,
@@ -399,6 +402,7 @@ def test_the_paper_knows_other_sources():
     tree = {**config_lib.make(preset="paper", method={"source": "rlsf"}).to_dict()}
     config = config_lib.from_dict(presets.apply(tree, explicit=[]))
     assert (config.query.fraction, config.refit.passes * config.refit.steps, config.refit.lr) == (1.0, 500, 1e-3)
+    assert (config.rlsf.labels, config.rlsf.alpha) == ("prefixes", 0.1)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
@@ -548,14 +552,16 @@ def test_what_shapes_every_run_is_never_without_effect(source):
     assert ("constraint.correction" in idle) == (source != "traces") == ("constraint.shape" in idle)
     assert ("ct.hidden" in idle) == (source != "ct") and ("rlsf.alpha" in idle) == (source != "rlsf")
     assert ("estimator.init" in idle) == (source == "oracle") == ("refit.lr" in idle) == ("query.budget" in idle)
-    assert ("labels.interval" in idle) == (source in ("oracle", "rlsf"))
+    assert ("labels.interval" in idle) == (source == "oracle")
 
 
 def test_a_limit_of_segments_is_for_segments():
-    whole, cut = (make_config(method={"source": "rlsf"}, rlsf={"segment": length}) for length in (0, 10))
-    reason = "rlsf.segment=0 labels whole trajectories"
-    assert config_lib.without_effect(whole)["rlsf.segment_limit"] == reason
-    assert "rlsf.segment_limit" not in config_lib.without_effect(cut)
+    def reason(**changes):
+        return config_lib.without_effect(make_config(method={"source": "rlsf"}, **changes)).get("rlsf.segment_limit")
+
+    assert reason() is None
+    assert reason(labels={"terminal_only": True}) == "labels.terminal_only=true labels whole trajectories"
+    assert reason(rlsf={"labels": "prefixes"}) == "rlsf.labels=prefixes has no segments"
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def bytes_of(tree):
         {"estimator": {"hidden": 6, "depth": 3, "decoder": (11, 13), "decoder_reads": "summary"}},
         {"estimator": {"depth": 1, "decoder": (5,)}, "seeds": 3},
         {"method": {"source": "ct"}, "ct": {"hidden": (11, 7)}},
-        {"method": {"source": "rlsf"}, "rlsf": {"hidden": (5,), "bits": 12, "segment": 100}},
+        {"method": {"source": "rlsf"}, "rlsf": {"hidden": (5,), "bits": 12}, "labels": {"interval": 100}},
     ],
     ids=str,
 )

@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_trees_close, train
+from helpers import ROOT, assert_trees_close, train
 from test_import_torch import AUTHORS, SHARED, save_arrays
 from test_pretrain import config_of, record, write
 from test_traces import probe
 
-from traces_jax import config as config_lib
 from traces_jax import score, sources, tasks
 from traces_jax.core import normalize, optimize
 from traces_jax.feedback import labels, novelty
@@ -22,7 +21,6 @@ from traces_jax.feedback.trajectories import Trajectories
 from traces_jax.host import errors
 from traces_jax.host.data import import_torch, prior
 from traces_jax.host.data import pretrain as host
-from traces_jax.host.run import build
 from traces_jax.solvers.saute import discounted
 
 # Ten steps, one number of observation and one of action.
@@ -200,7 +198,7 @@ def test_segment_labels_by_hand(violates, last):
 
 def test_segments_and_the_whole_are_labelled():
     """Segments of five steps. The whole is bad above 3, a segment above 0.5."""
-    config = config_of(method={"source": "rlsf"}, rlsf={"segment": 5, "segment_limit": 0.5})
+    config = config_of(method={"source": "rlsf"}, rlsf={"segment_limit": 0.5}, labels={"interval": 5})
     source = sources.RLSF(TASK)
     length = jnp.asarray([10, 10, 10, 4])
     cost = jnp.zeros((4, 10)).at[1, 7].set(1.0).at[2, :4].set(1.0)
@@ -211,14 +209,26 @@ def test_segments_and_the_whole_are_labelled():
     # Nothing wrong with the first: one label. Two segments of the next two, one of the last.
     rows = Trajectories(jnp.zeros((4, 10, 2)), length, said, mask)
     assert int(source.asked(config, rows)) == 1 + 2 + 2 + 1
-    whole = config_of(method={"source": "rlsf"})
+    whole = config_of(method={"source": "rlsf"}, labels={"terminal_only": True})
     np.testing.assert_array_equal(source.label(whole, cost, length, jnp.asarray([0, 0, 0, 1])), [[1], [1], [0], [0]])
     assert int(source.asked(whole, rows_of(source, whole, length, np.ones((4, 1))))) == 4
 
 
+def test_prefixes_are_labelled_as_for_other_sources():
+    settings = {"labels": {"interval": 5}, "rlsf": {"labels": "prefixes"}}
+    length, terminated = jnp.asarray([10, 10, 10, 4]), jnp.asarray([0, 0, 0, 1])
+    cost = jnp.zeros((4, 10)).at[1, 7].set(9.0).at[2, :4].set(1.0)
+    found = []
+    for name, kind in (("rlsf", sources.RLSF), ("ct", sources.CT)):
+        config, source = config_of(method={"source": name}, **settings), kind(TASK)
+        found.append((source.label(config, cost, length, terminated), source.mask(config, length)))
+    np.testing.assert_array_equal(found[0][0], [[1, 1], [1, 0], [0, 0], [1, 0]])
+    jax.tree.map(np.testing.assert_array_equal, *found)
+
+
 def test_every_state_has_the_label_of_its_segment():
     """A classifier that says "bad" with probability 3/4 of all states."""
-    config = config_of(method={"source": "rlsf"}, rlsf={"segment": 5})
+    config = config_of(method={"source": "rlsf"}, labels={"interval": 5})
     source = sources.RLSF(TASK)
     params = constant(source.fresh(config, jax.random.key(0)).params, math.log(3.0))
     # Five good states, five bad ones; four bad ones; the label of the whole is not learned from.
@@ -228,14 +238,34 @@ def test_every_state_has_the_label_of_its_segment():
     assert float(model.loss(params, rows, jax.random.key(0))) == pytest.approx(expected, rel=1e-5)
     cost, log_probability = model.judge(params, rows)
     np.testing.assert_array_equal(cost, np.ones((10, 2)))
-    np.testing.assert_allclose(log_probability[np.asarray(rows.mask)], np.full(5, math.log(0.25)), rtol=1e-5)
+    parts, whole = log_probability[:, :-1], log_probability[:, -1]
+    np.testing.assert_allclose(parts[np.asarray(rows.mask)[:, :-1]], np.full(3, math.log(0.25)), rtol=1e-5)
+    # Ten steps, 7.5 of them bad, with a variance of 1.875; four with 3 and 0.75. Up to 25 may be.
+    assert np.all(whole > math.log(0.999))
+    few = config_of(method={"source": "rlsf"}, labels={"interval": 5}, rlsf={"alpha": 3.0})
+    _, log_probability = source.model(few, NO_STATISTICS).judge(params, rows)
+    distance = np.asarray([(3.5 - 7.5) / math.sqrt(1.885), (3.5 - 3.0) / math.sqrt(0.76)])
+    expected = [0.5 * math.erfc(-value / math.sqrt(2.0)) for value in distance]
+    np.testing.assert_allclose(np.exp(log_probability[:, -1]), expected, rtol=1e-3)
     strict = config_of(method={"source": "rlsf"}, rlsf={"bad_above": 0.8})
     assert not source.cost(strict, params, rows.inputs).any()
 
 
+def test_a_state_has_the_label_of_the_first_prefix_that_it_is_in():
+    """Prefixes of five and ten steps; the second episode has seven, the third four, which are the whole of it."""
+    config = config_of(method={"source": "rlsf"}, labels={"interval": 5}, rlsf={"labels": "prefixes"})
+    source = sources.RLSF(TASK)
+    params = constant(source.fresh(config, jax.random.key(0)).params, math.log(3.0))
+    rows = rows_of(source, config, [10, 7, 4], [[1, 0], [1, 0], [1, 0]])
+    good, bad = 5 + 5, 5 + 2 + 4
+    expected = -(good * math.log(0.25) + bad * math.log(0.75)) / 21
+    found = source.model(config, NO_STATISTICS).loss(params, rows, jax.random.key(0))
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
 def test_a_segment_is_judged_by_the_mean_of_its_states():
     """The logit is minus ten times the observation: 1 is good and -1 is bad, whatever the action."""
-    config = config_of(method={"source": "rlsf"}, rlsf={"segment": 5, "hidden": (2,)})
+    config = config_of(method={"source": "rlsf"}, labels={"interval": 5}, rlsf={"hidden": (2,), "alpha": 2.0})
     source = sources.RLSF(TASK)
     params = {
         "params": {
@@ -248,10 +278,11 @@ def test_a_segment_is_judged_by_the_mean_of_its_states():
     rows = dataclasses.replace(rows, inputs=rows.inputs.at[..., 0].set(states))
     cost, log_probability = source.model(config, NO_STATISTICS).judge(params, rows)
     np.testing.assert_array_equal(cost[:, 0], states[0] < 0)
-    np.testing.assert_allclose(np.exp(log_probability[0]), [0.8, 0.0, 0.4], atol=1e-3)
-    np.testing.assert_allclose(np.exp(log_probability[1, [0, 2]]), [2 / 3, 2 / 3], atol=1e-3)
+    # Six bad steps in the first episode, one in the second; two may be.
+    np.testing.assert_allclose(np.exp(log_probability[0]), [0.8, 0.0, 0.0], atol=1e-3)
+    np.testing.assert_allclose(np.exp(log_probability[1, [0, 2]]), [2 / 3, 1.0], atol=1e-3)
     said = source.scores(config, params, source.prepare(config, NO_STATISTICS, jnp.swapaxes(rows.inputs, 0, 1)))
-    np.testing.assert_allclose(np.exp(said["log_probability"][:5, 0]), [1, 1 / 2, 2 / 3, 3 / 4, 4 / 5], atol=1e-3)
+    np.testing.assert_allclose(np.exp(said["log_probability"][:, 0]), [1] * 6 + [0] * 4, atol=1e-3)
 
 
 def test_the_discounted_alpha():
@@ -263,11 +294,27 @@ def test_the_discounted_alpha():
     assert source.sums(config) and float(source.budget(config, None)) == 0.5
 
 
-def test_a_segment_that_does_not_divide_an_episode_is_one_sentence():
-    with pytest.raises(config_lib.ConfigError) as caught:
-        build.build(probe(method={"source": "rlsf"}, rlsf={"segment": 4}))
-    said = "rlsf.segment=4 is not right: it must divide the 10 steps of an episode; 2 would be right."
-    assert str(caught.value) == said
+# --- From outside --------------------------------------------------------------------------------------------------
+
+
+def test_the_example_is_as_short_as_it_says():
+    """Trained by `test_probes.test_the_guilty_steps_are_found`."""
+    assert len((ROOT / "examples/noisy_or.py").read_text().strip().splitlines()) <= 60
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("examples.crpo:CRPO", "CRPO must be a class derived from traces_jax.sources.Source."),
+        ("examples.nothing:Own", "there is no module 'examples.nothing'; start from the folder that has it."),
+        ("traces_jax.sources:Stepwise", "Stepwise must define budget, cost, loss, module, normalizes, read."),
+    ],
+)
+def test_sources_that_are_not_right(name, says):
+    with pytest.raises(sources.SourceError) as caught:
+        sources.make(config_of(method={"source": name}), TASK)
+    assert str(caught.value).startswith(f"method.source '{name}' ") and says in str(caught.value)
+    assert str(caught.value).count(". ") == 0
 
 
 # --- Both ----------------------------------------------------------------------------------------------------------
@@ -275,7 +322,7 @@ def test_a_segment_that_does_not_divide_an_episode_is_one_sentence():
 
 @pytest.mark.parametrize("source", ["ct", "rlsf"])
 def test_seeds_side_by_side_are_seeds_alone(source):
-    changes = {"method": {"source": source}, "rlsf": {"segment": 5, "reads_action": True}, "steps": 240}
+    changes = {"method": {"source": source}, "rlsf": {"reads_action": True, "alpha": 1.0}, "steps": 240}
     _, together, rows = train(probe(seeds=2, **changes))
     assert np.all(rows["finite"] == 1) and rows["labels/trajectories"][0, -1] > 0
     _, alone, own = train(probe(seed=1, **changes))
@@ -288,7 +335,11 @@ def test_seeds_side_by_side_are_seeds_alone(source):
 
 
 @pytest.mark.parametrize(
-    ("source", "changes"), [("ct", {}), ("rlsf", {"rlsf": {"reads_action": True, "segment": 5, "segment_limit": 1.5}})]
+    ("source", "changes"),
+    [
+        ("ct", {}),
+        ("rlsf", {"labels": {"interval": 5}, "rlsf": {"reads_action": True, "segment_limit": 1.5, "alpha": 3.0}}),
+    ],
 )
 def test_pretrained_models_are_saved_scored_and_refused(source, changes, tmp_path):
     """Episodes whose steps cost their actions. What is fitted comes back from its folder, and fits no other source."""

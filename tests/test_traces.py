@@ -17,7 +17,7 @@ from traces_jax.core import episodes, optimize
 from traces_jax.estimator import credit, network, objective, refit
 from traces_jax.feedback import query, trajectories
 from traces_jax.host.run import build, evaluation
-from traces_jax.sources.labelled import Schedule
+from traces_jax.sources.schedule import Schedule
 
 PROBE = {
     "task": "ProbeBudget",

@@ -16,7 +16,10 @@ _WITH_COST_CRITIC = (*_LAGRANGIAN, "cppo_pid", "p3o", "cpo")
 _READ_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("lagrange.initial",): (*_LAGRANGIAN, "cppo_pid"),
     ("lagrange.lr", "lagrange.proportional"): _LAGRANGIAN,
-    ("lagrange.maximum", "lagrange.rule", "lagrange.integral", "normalize.mixed"): _WEIGHING,
+    (
+        *("lagrange.minimum", "lagrange.maximum", "lagrange.first_maximum", "lagrange.rule", "lagrange.integral"),
+        "normalize.mixed",
+    ): _WEIGHING,
     ("pid.",): ("cppo_pid",),
     ("cup.",): ("cup",),
     ("focops.",): ("focops",),
@@ -40,7 +43,6 @@ _OF_SOURCES: dict[tuple[str, ...], tuple[str, ...]] = {
         *(path for path in all_fields() if path.startswith("estimator.") and path != "estimator.init"),
         *("query.rule", "query.random_share", "query.min_cv", "constraint.form", "constraint.d", "constraint.shape"),
     ): ("traces",),
-    ("labels.interval", "labels.terminal_only"): ("traces", "ct"),
 }
 
 # (condition, reason, paths without effect). A path that ends with a dot is a whole group.
@@ -51,7 +53,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         (
             *("estimator.", "ct.", "rlsf.", "query.", "refit.", "method.order"),
             *("constraint.form", "constraint.d", "constraint.shape", "constraint.correction"),
-            *("labels.interval", "labels.terminal_only", "labels.noise"),
+            *("constraint.beyond_horizon", "labels.interval", "labels.terminal_only", "labels.noise"),
         ),
     ),
     *(
@@ -68,7 +70,12 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         "it corrects a probability, and method.source=ct and rlsf constrain summed costs",
         ("constraint.correction",),
     ),
-    (lambda config: config.rlsf.segment == 0, "rlsf.segment=0 labels whole trajectories", ("rlsf.segment_limit",)),
+    (
+        lambda config: config.labels.terminal_only,
+        "labels.terminal_only=true labels whole trajectories",
+        ("labels.interval", "rlsf.labels", "rlsf.segment_limit"),
+    ),
+    (lambda config: config.rlsf.labels == "prefixes", "rlsf.labels=prefixes has no segments", ("rlsf.segment_limit",)),
     (
         lambda config: config.constraint.policy == "noisy",
         "constraint.policy=noisy measures the exploring policy",
@@ -82,17 +89,12 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
     (
         lambda config: config.lagrange.rule == "adam",
         "lagrange.rule=adam has a learning rate instead",
-        ("lagrange.integral",),
+        ("lagrange.integral", "lagrange.minimum", "lagrange.first_maximum"),
     ),
     (
         lambda config: config.lagrange.rule == "controlled" and config.method.solver in _WEIGHING,
         "lagrange.rule=controlled has gains instead",
         ("lagrange.lr",),
-    ),
-    (
-        lambda config: config.labels.terminal_only,
-        "labels.terminal_only=true labels whole trajectories",
-        ("labels.interval",),
     ),
     (
         lambda config: config.query.rule == "random",

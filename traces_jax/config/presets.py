@@ -20,7 +20,14 @@ _NO_BOUND = 1e9
 
 _PAPER: dict[str, Any] = {
     "environment": {"reset_each_iteration": True, "terminate_when_unhealthy": False},
-    "policy": {"hidden": (64, 64), "activation": "relu", "mean": "free", "initial_log_std": 0.0, "min_std": 0.0},
+    "policy": {
+        "hidden": (64, 64),
+        "activation": "relu",
+        "mean": "free",
+        "initial_log_std": 0.0,
+        "min_std": 0.0,
+        "final_noise": 1.0,
+    },
     "critic": {"hidden": (64, 64), "activation": "relu"},
     "normalize": {"observations": True, "rewards": True, "costs": "learned", "mixed": False},
     "ppo": {
@@ -80,11 +87,19 @@ _PAPER: dict[str, Any] = {
         "max_grad_norm": _NO_BOUND,
         "target_accuracy": 0.975,
     },
-    "constraint": {"form": "jensen", "d": 0.9, "shape": "plain", "policy": "noisy", "correction": 0, "keep": False},
+    "constraint": {
+        "form": "jensen",
+        "d": 0.9,
+        "shape": "plain",
+        "policy": "noisy",
+        "correction": 0,
+        "keep": False,
+        "beyond_horizon": True,
+    },
 }
 # Differences: (source, or empty for all, a word in the task's name, changes). Later ones win. C-T is as in the authors'
 # code: refitted every 20 iterations, to a tenth of the trajectories or to half of them. RLSF is as in the script of its
-# authors: all novel trajectories of an iteration, and 500 gradient steps.
+# authors: all novel trajectories of an iteration, and 500 gradient steps; its labels are those of the TraCeS paper.
 _DIFFERENCES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("", "Run-", {"ppo": {"passes": 20}, "labels": {"interval": 5}, "lagrange": {"initial": 1.0}}),
     ("", "Circle", {"query": {"fraction": 0.05}}),
@@ -97,6 +112,7 @@ _DIFFERENCES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("ct", "CarRun", {"query": {"fraction": 0.5, "batch": 100}}),
     ("rlsf", "", {"query": {"fraction": 1.0, "batch": 1}, "refit": {"passes": 1, "steps": 500, "weight_decay": 0.0}}),
     ("rlsf", "", {"refit": {"max_grad_norm": 1.0, "target_accuracy": 1.0}}),
+    ("rlsf", "", {"rlsf": {"labels": "prefixes", "alpha": 0.1}}),
 )
 
 
@@ -106,7 +122,7 @@ def paper(task: str, source: str) -> dict[str, Any]:
     for name, word, changes in _DIFFERENCES:
         if name in ("", source) and word in task:
             for group, fields in changes.items():
-                tree[group].update(fields)
+                tree.setdefault(group, {}).update(fields)
     return tree
 
 

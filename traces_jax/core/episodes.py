@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from traces_jax.config import Config
 from traces_jax.core.rollout import Truth
 from traces_jax.feedback import trajectories
 
@@ -73,11 +74,31 @@ def push_windows(windows: PolicyWindows, ended: jax.Array, plays_mean: jax.Array
     )
 
 
-def worst(windows: PolicyWindows, policy: str) -> dict[str, jax.Array]:
-    """Means by name, of values of which more is worse; NaN while there are none. policy: see `constraint.policy`."""
+def worse(noisy: jax.Array, mean: jax.Array, policy: str) -> jax.Array:
+    """Of two measures [] of which more is worse, that of the policy that must satisfy the constraint.
+
+    policy: see `constraint.policy`.
+    """
     if policy == "both":
-        return jax.tree.map(jnp.maximum, means(windows.noisy), means(windows.mean))
-    return means(windows.deployed(policy))
+        return jnp.maximum(noisy, mean)
+    return noisy if policy == "noisy" else mean
+
+
+def constrained(noisy: jax.Array, mean: jax.Array, config: Config, iteration: jax.Array) -> jax.Array:
+    """The measure [] that the policy update acts on, of those of the policy that explores and of its mean action.
+
+    With "both", the mean action counts more and more. Only noisy episodes carry a gradient, and while the noise is
+    large the mean action may differ much from them: pressure for its sake would only cost return.
+    """
+    of = functools.partial(worse, noisy, mean)
+    if config.constraint.policy != "both":
+        return of(policy=config.constraint.policy)
+    return noisy + iteration / config.iterations * (of(policy="both") - noisy)
+
+
+def both(windows: PolicyWindows, name: str) -> jax.Array:
+    """Means [2] of named values: of the policy that explores, and of its mean action."""
+    return jnp.stack([means(windows.noisy)[name], means(windows.mean)[name]])
 
 
 def running_sum(values: jax.Array, ended: jax.Array) -> jax.Array:

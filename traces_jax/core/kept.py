@@ -1,6 +1,7 @@
 """The policy to deploy: the newest one that satisfied the constraint in training.
 
-Runs end wherever the multiplier's swing is. The last policy would be a draw from it.
+Runs end wherever the multiplier's swing is. The last policy would be a draw from it. The constraint must be satisfied
+with a margin, because it is measured on few episodes.
 """
 
 from typing import Any
@@ -10,6 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from traces_jax.core.batch import Normalizers
+
+# In tolerances, see `Verdict`.
+_MARGIN = 0.5
 
 
 @flax.struct.dataclass
@@ -34,7 +38,7 @@ class Kept:
     Attributes:
       policy: the policy that played.
       iteration: [] iterations finished before it played.
-      gap: [] measure minus limit of the constraint then; above 0 for a policy that violates it.
+      gap: [] measure minus limit of the constraint then, plus the margin; above 0 for a policy without it.
     """
 
     policy: Policy
@@ -45,6 +49,11 @@ class Kept:
 def init(policy: Policy) -> Kept:
     """Keeps the first policy until there is a measure."""
     return Kept(policy=policy, iteration=jnp.zeros((), jnp.int32), gap=jnp.full((), jnp.inf, jnp.float32))
+
+
+def gap(measure: jax.Array, limit: jax.Array, tolerance: jax.Array) -> jax.Array:
+    """How far [] the measure of the policy to deploy is from satisfying the constraint with a margin."""
+    return measure - (limit - _MARGIN * tolerance)
 
 
 def update(kept: Kept, policy: Policy, iteration: jax.Array, gap: jax.Array) -> Kept:

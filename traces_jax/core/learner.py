@@ -183,7 +183,7 @@ class Learner:
         cost, judged = self._time(verdict.cost)
         # Episodes of the mean action are not samples of the policy that is updated.
         explored, cost = jax.tree.map(lambda leaf: leaf[:, config.mean_environments :], (transitions, cost))
-        batch, normalizers = batch_lib.make(
+        batch, normalizers, batch_row = batch_lib.make(
             config,
             self.solver,
             state.agent,
@@ -193,14 +193,17 @@ class Learner:
             tolerance=verdict.tolerance,
             learned=self.source.learns,
         )
+        progress = jnp.asarray(index / config.iterations, jnp.float32)
         solver, solver_row = self.solver.lane_by_lane(self.solver.update)(
             config,
             state.solver,
             batch,
             verdict,
             stream(state.key, index, Stream.SHUFFLE),
-            jnp.asarray(index / config.iterations, jnp.float32),
+            progress,
         )
+        most = agent.most_noise(config.policy.initial_log_std, config.policy.final_noise, progress)
+        solver = dataclasses.replace(solver, agent=agent.bound_noise(solver.agent, most))
         _, updated = self._time(jax.tree.leaves(solver)[0])
         learned = (solver, normalizers, self.source.learned(source))
         finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(learned)]))
@@ -208,7 +211,7 @@ class Learner:
         # On divergence only learned values are reverted. They are small; the pool and the store are updated in place.
         before = (state.solver, state.normalizers, self.source.learned(state.source))
         solver, normalizers, fitted = jax.tree.map(lambda new, old: jnp.where(sound, new, old), learned, before)
-        gap = verdict.measure - verdict.limit
+        gap = kept_lib.gap(verdict.deployed, verdict.limit, verdict.tolerance)
         accepted = self.accepted(config, truth.episode_cost, transitions.terminated)
         row = {
             **episodes.summary(truth, accepted, plays_mean),
@@ -216,7 +219,9 @@ class Learner:
             "window/cost": window_means["costs"],
             "constraint/measure": verdict.measure,
             "constraint/limit": verdict.limit,
-            "constraint/gap": gap,
+            "constraint/gap": verdict.measure - verdict.limit,
+            "constraint/deployed": verdict.deployed,
+            **batch_row,
             **solver_row,
             **source_row,
             **query_row,

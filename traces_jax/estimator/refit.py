@@ -67,11 +67,13 @@ def refit(
     *,
     refit: RefitConfig,
     model: Model,
+    rehearses: bool = False,
 ) -> tuple[Trained, jax.Array, jax.Array]:
     """Up to `refit.passes` passes of gradient steps; stops when the accuracy on the new rows reaches the target.
 
     Every step mixes rows drawn from `new` with rows drawn from the store. log_probability: [N, P] of the new rows'
-    prefixes, as predicted before the refit. key: consumed. Returns the fitted model, its prediction for them, and
+    prefixes, as predicted before the refit. key: consumed. rehearses: whether one pass over the store is made where
+    there are no new rows; otherwise none is. Returns the fitted model, its prediction for the new rows' prefixes, and
     the number of passes.
     """
     descend = functools.partial(
@@ -107,8 +109,8 @@ def refit(
     start = _Pass(
         index=jnp.zeros((), jnp.int32), fitted=fitted, log_probability=log_probability, accuracy=jnp.zeros(())
     )
-    # Without new rows the accuracy is NaN, and no pass is made.
-    there = jnp.any(new.valid)
+    # Without new rows the accuracy is NaN after the first pass, which therefore is the last.
+    there = jnp.any(new.valid) | (rehearses & (store.written > 0))
     end = lax.while_loop(
         lambda carry: there & (carry.index < refit.passes) & (carry.accuracy < refit.target_accuracy), one_pass, start
     )

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from traces_jax.config import Config
-from traces_jax.core import optimize
+from traces_jax.core import episodes, optimize
 from traces_jax.core.episodes import PolicyWindows
 from traces_jax.core.normalize import RunningStatistics
 from traces_jax.core.rollout import Transitions, Truth
@@ -86,7 +86,8 @@ class Verdict:
 
     Attributes:
       cost: [T, B] of every step.
-      measure: [] the constrained quantity; NaN before the first episode has ended.
+      measure: [] the constrained quantity, which the solver acts on; NaN before the first episode has ended.
+      deployed: [] the same of the policy to deploy, see `core/kept.py`.
       limit: [] upper bound of the measure.
       tolerance: [] a violation of this size counts as full; also the unit in which cost advantages matter.
       fresh: [] whether episodes ended in this rollout, so that the measure has changed.
@@ -94,6 +95,7 @@ class Verdict:
 
     cost: jax.Array
     measure: jax.Array
+    deployed: jax.Array
     limit: jax.Array
     tolerance: jax.Array
     fresh: jax.Array
@@ -103,16 +105,34 @@ class Verdict:
 _TOLERANCE = 0.1
 
 
-def on_sum(cost: jax.Array, measure: jax.Array, limit: jax.Array, ended: jax.Array) -> Verdict:
-    """The verdict on the mean summed cost of an episode. cost, ended: [T, B]; measure, limit: []."""
+def judge(
+    config: Config,
+    collected: Collected,
+    *,
+    cost: jax.Array,
+    noisy: jax.Array,
+    mean: jax.Array,
+    limit: jax.Array,
+    tolerance: jax.Array,
+) -> Verdict:
+    """The verdict on a rollout. cost: [T, B]; noisy, mean: [] the measure of the policy and of its mean action."""
     return Verdict(
         cost=cost,
-        measure=measure,
+        measure=episodes.constrained(noisy, mean, config, collected.iteration),
+        deployed=noisy if config.constraint.policy == "noisy" else mean,
         limit=limit,
-        # A limit of zero must not make every cost a full violation.
-        tolerance=_TOLERANCE * jnp.maximum(limit, 1.0),
-        fresh=jnp.any(ended),
+        tolerance=tolerance,
+        fresh=jnp.any(collected.truth.ended),
     )
+
+
+def on_sum(
+    config: Config, collected: Collected, *, cost: jax.Array, noisy: jax.Array, mean: jax.Array, limit: jax.Array
+) -> Verdict:
+    """The same for the mean summed cost of an episode as measure."""
+    # A limit of zero must not make every cost a full violation.
+    tolerance = _TOLERANCE * jnp.maximum(limit, 1.0)
+    return judge(config, collected, cost=cost, noisy=noisy, mean=mean, limit=limit, tolerance=tolerance)
 
 
 @flax.struct.dataclass

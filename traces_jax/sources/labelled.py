@@ -7,8 +7,6 @@ for trajectories that are selected.
 
 import abc
 import dataclasses
-import fractions
-import math
 from typing import Any
 
 import flax.struct
@@ -22,16 +20,13 @@ from traces_jax.core.keys import Stream, substream
 from traces_jax.estimator import refit
 from traces_jax.feedback import labels, query, trajectories
 from traces_jax.feedback.trajectories import Candidates, Cuts, Origin, Ring, Trajectories
-from traces_jax.sources import metrics
+from traces_jax.sources import correction, metrics, schedule
 from traces_jax.sources.base import FLOAT, Answers, Collected, Credits, Part, Query, Source
 
 # Settings that the pool grows with.
 ASKED = ("query.batch", "query.fraction", "environment.count", "environment.steps")
 # Settings that decide what labels of prefixes mean.
 PREFIX_LABELS = ("constraint.cost_limit", "labels.interval", "labels.terminal_only", "labels.early_end")
-
-# With this many labels of random picks, half of their mean residual is believed.
-_FEW = 16.0
 
 
 @flax.struct.dataclass
@@ -43,7 +38,7 @@ class LabelledState:
       pool: trajectories since the last query, with simulated labels that are not read yet.
       store: labelled trajectories.
       judged: estimated summed costs of the last finished episodes, and their probabilities of violation.
-      residuals: labels minus estimated probabilities of the last trajectories that were labelled at random.
+      residuals: how wrong the estimator was on the last trajectories that were labelled at random.
       seen: [] trajectories that were ever in the pool.
       due: [] how many of them were due for labelling by the last query. Fewer are labelled if their score was too low
         or the budget is spent.
@@ -56,7 +51,7 @@ class LabelledState:
     pool: Ring[Candidates]
     store: Ring[Trajectories]
     judged: episodes.PolicyWindows
-    residuals: episodes.EpisodeWindow
+    residuals: correction.Residuals
     seen: jax.Array
     due: jax.Array
     labelled: jax.Array
@@ -79,21 +74,6 @@ class Score:
     expected: jax.Array
 
 
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """When labels are queried; the same for all lanes.
-
-    Attributes:
-      places: maximum number of episodes taken from an iteration.
-      period: iterations between queries.
-      picks: maximum number of trajectories in a query.
-    """
-
-    places: int
-    period: int
-    picks: int
-
-
 class Labelled(Source):
     """A source with a learned cost, for one task.
 
@@ -101,12 +81,14 @@ class Labelled(Source):
       uncertainty_name: of its uncertainty in the metrics; empty if it has none.
       fitted_with: paths of the settings in which a saved cost model must agree with a run.
       noted: paths of those in which it may differ, but not without a note.
+      rehearses: whether a query that found nothing worth a label is followed by a fit to what is stored.
     """
 
     learns = True
     uncertainty_name = ""
     fitted_with: tuple[str, ...] = ()
     noted: tuple[str, ...] = ()
+    rehearses = False
 
     @property
     def features(self) -> int:
@@ -197,16 +179,9 @@ class Labelled(Source):
 
     # --- Settings.
 
-    def schedule(self, config: Config) -> Schedule:
-        """The schedule that follows from query.fraction and query.batch."""
-        count = config.environment.count * (config.environment.steps // self.task.horizon)
-        # The decimal value as written: 0.29 of 100 must be 29, but the float nearest to 0.29 is smaller.
-        share = fractions.Fraction(str(config.query.fraction))
-        period = math.ceil(config.query.batch / (share * count))
-        # If episodes can end early, an iteration may have more of them. Those beyond twice the usual number are dropped
-        # and counted.
-        places = 2 * count if self.task.ends_early else count
-        return Schedule(places=places, period=period, picks=math.ceil(share * places * period))
+    def schedule(self, config: Config) -> schedule.Schedule:
+        """When labels are queried."""
+        return schedule.plan(config, self.task)
 
     def ends(self, config: Config) -> np.ndarray:
         """Lengths of the labelled prefixes, [P]; the last is that of the whole trajectory."""
@@ -231,17 +206,12 @@ class Labelled(Source):
             )
 
     def parts(self, config):
-        schedule, prefixes = self.schedule(config), len(self.ends(config))
+        plan, prefixes = self.schedule(config), len(self.ends(config))
         row = self.task.horizon * self.features * FLOAT + prefixes * (FLOAT + 1) + FLOAT
-        of_origin = 3 * FLOAT
+        waiting = plan.places * plan.period * (row + 3 * FLOAT)
         return [
-            Part(
-                "trajectories that wait for a query",
-                schedule.places * schedule.period * (row + of_origin),
-                ASKED,
-                kept=True,
-            ),
-            Part("picked trajectories", schedule.picks * row, ("query.batch", "environment.count")),
+            Part("trajectories that wait for a query", waiting, ASKED, kept=True),
+            Part("picked trajectories", plan.picks * row, ("query.batch", "environment.count")),
             Part("the store", config.refit.store * row, ("refit.store",), kept=True),
             Part(
                 "their last episodes",
@@ -249,13 +219,12 @@ class Labelled(Source):
                 ("lagrange.window",),
                 kept=True,
             ),
-            Part("labels of random picks", FLOAT * self.correction(config), ("constraint.correction",), kept=True),
         ]
 
     # --- State.
 
     def init(self, config, key, prior, watched):
-        schedule, sizes = self.schedule(config), (self.task.horizon, self.features, len(self.ends(config)))
+        plan, sizes = self.schedule(config), (self.task.horizon, self.features, len(self.ends(config)))
         store = trajectories.empty(config.refit.store, *sizes)
         # A stream of its own: `fresh` consumes the key itself.
         notes = self.no_notes(config, substream(key, Stream.QUERY))
@@ -264,10 +233,10 @@ class Labelled(Source):
             notes = self.note(config, notes, prior.rows)
         return LabelledState(
             fitted=self.fresh(config, key) if prior is None else prior.fitted,
-            pool=trajectories.empty_pool(schedule.places * schedule.period, *sizes, watched),
+            pool=trajectories.empty_pool(plan.places * plan.period, *sizes, watched),
             store=store,
             judged=episodes.init_windows(config.lagrange.window, config.mean_window, ("costs", "violations")),
-            residuals=episodes.init(max(self.correction(config), 1), ("residuals",)),
+            residuals=correction.no_residuals(),
             seen=jnp.zeros((), jnp.int32),
             due=jnp.zeros((), jnp.int32),
             # Labels from before the run are not counted, neither here nor against its budget.
@@ -314,25 +283,29 @@ class Labelled(Source):
         return True if period == 1 else (iteration + 1) % period == 0
 
     def ask(self, config, state, collected, key):
-        schedule, pool = self.schedule(config), state.pool.rows
+        plan, pool = self.schedule(config), state.pool.rows
         score = self.score(config, state, collected.statistics, pool.rows)
         uncertainty, eligible = score.uncertainty, pool.valid & score.worth
-        due = jnp.minimum(query.due(config.query.fraction, state.seen), state.due + schedule.picks)
+        due = jnp.minimum(query.due(config.query.fraction, state.seen), state.due + plan.picks)
         budget = config.query.budget if config.query.budget else np.iinfo(np.int32).max
         allowed = jnp.minimum(due - state.due, budget - state.labelled)
         certain = allowed - self._random_picks(config, state.due, due)
         rank = query.mixed(
             jnp.where(eligible, uncertainty, -jnp.inf),
-            jax.random.uniform(substream(key, Stream.QUERY), uncertainty.shape),
+            correction.chance(
+                substream(key, Stream.QUERY),
+                pool.origin.environment < config.mean_environments,
+                share=config.mean_environments / config.environment.count,
+            ),
             certain,
         )
-        picked, chosen = query.pick(pool, rank, schedule.picks, allowed)
+        picked, chosen = query.pick(pool, rank, plan.picks, allowed)
         return Query(
             rows=picked.rows,
             origin=picked.origin,
             watched=picked.watched,
             expected=score.expected[chosen],
-            random=(jnp.arange(schedule.picks) >= certain) & picked.valid,
+            random=(jnp.arange(plan.picks) >= certain) & picked.valid,
             due=due,
             row={
                 "query/accepted_pool": metrics.accepted(pool.rows),
@@ -354,6 +327,7 @@ class Labelled(Source):
             substream(key, Stream.REFIT),
             refit=config.refit,
             model=self.model(config, collected.statistics),
+            rehearses=self.rehearses,
         )
         # Adds zero, but makes the write depend on the refit, which reads the store. Otherwise XLA would write to a copy
         # of the store, tens of megabytes.
@@ -370,7 +344,13 @@ class Labelled(Source):
         return dataclasses.replace(
             state,
             fitted=fitted,
-            residuals=episodes.push(state.residuals, known[None], residuals=residuals[None]),
+            residuals=correction.add_residuals(
+                state.residuals,
+                residuals,
+                known,
+                query.origin.environment < config.mean_environments,
+                memory=max(self.correction(config), 1),
+            ),
             pool=trajectories.clear(state.pool),
             store=trajectories.push(dataclasses.replace(state.store, written=written), new),
             due=query.due,
@@ -380,15 +360,18 @@ class Labelled(Source):
         ), row
 
     def bias(self, config: Config, state: LabelledState) -> jax.Array:
-        """How much more often trajectories are accepted than estimated, from labels of random picks, [].
+        """How much more often episodes are accepted than estimated, from labels of random picks, [2].
 
-        Shrunk towards zero while there are few of them.
+        Of the policy that explores and of its mean action. Shrunk towards zero while there are few labels.
         """
         if not self.correction(config):
-            return jnp.zeros(())
-        count = jnp.minimum(state.residuals.count, state.residuals.size).astype(jnp.float32)
-        mean = episodes.means(state.residuals)["residuals"]
-        return jnp.where(count > 0, mean * count / (count + _FEW), 0.0)
+            return jnp.zeros(2)
+        return correction.bias(state.residuals)
+
+    def violations(self, config: Config, judged: episodes.PolicyWindows) -> jax.Array:
+        """The estimated share [] of violating episodes, of the policy that must satisfy the constraint."""
+        noisy, mean = episodes.both(judged, "violations")
+        return episodes.worse(noisy, mean, policy=config.constraint.policy)
 
     def credits(self, config, state, statistics, observation, action):
         said = self.scores(config, state.fitted.params, self.inputs(config, statistics, observation, action))

@@ -10,15 +10,27 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from traces_jax.config import ConfigError
 from traces_jax.core import episodes, networks
 from traces_jax.feedback import labels, novelty, trajectories
 from traces_jax.feedback.trajectories import Trajectories
 from traces_jax.sources.base import FLOAT, Part
+from traces_jax.sources.labelled import PREFIX_LABELS
 from traces_jax.sources.stepwise import Stepwise
 
-# Probabilities are kept this far from 0 and 1, so that their logarithms are finite.
+# Shares are kept this far from 0 and 1, so that their logarithms are finite.
 _SURE = 1e-6
+# Smallest standard deviation of the number of bad steps.
+_SMALLEST_STD = 0.1
+
+
+def within(expected: jax.Array, variance: jax.Array, allowed: jax.Array) -> jax.Array:
+    """Log-probability [...] that at most `allowed` [] of many independent steps are bad, by the normal distribution.
+
+    expected, variance: [...] of their number.
+    """
+    # Numbers of steps are whole: the bound is half way to the first number that is not allowed.
+    distance = jnp.floor(allowed) + 0.5 - expected
+    return jax.scipy.stats.norm.logcdf(distance / jnp.sqrt(variance + _SMALLEST_STD**2))
 
 
 class RLSF(Stepwise):
@@ -26,9 +38,10 @@ class RLSF(Stepwise):
 
     uncertainty_name = "novelty"
     sized_by = ("rlsf.hidden",)
+    rehearses = True
     fitted_with = (
-        *("rlsf.hidden", "rlsf.reads_action", "rlsf.normalize_inputs", "rlsf.segment", "rlsf.segment_limit"),
-        *("constraint.cost_limit", "labels.early_end"),
+        *("rlsf.hidden", "rlsf.reads_action", "rlsf.normalize_inputs", "rlsf.labels", "rlsf.segment_limit"),
+        *PREFIX_LABELS,
     )
 
     # --- The classifier.
@@ -53,84 +66,81 @@ class RLSF(Stepwise):
 
     def read(self, config, params, inputs, ended):
         bad = jax.nn.sigmoid(self.logit(config, params, inputs))
-        good = episodes.running_sum(1.0 - bad, ended) / episodes.running_sum(jnp.ones_like(bad), ended)
+        expected, variance = (episodes.running_sum(values, ended) for values in (bad, bad * (1.0 - bad)))
         return {
             "bad": bad,
             "mean": (bad > config.rlsf.bad_above).astype(jnp.float32),
-            "log_probability": _log(good),
+            "log_probability": within(expected, variance, config.rlsf.alpha),
         }
 
     def loss(self, config, params, inputs, rows):
-        place = self._segment_of_step(config)
-        inside = rows.mask[:, place].T & (jnp.arange(len(place))[:, None] < rows.length)
-        entropy = optax.sigmoid_binary_cross_entropy(self.logit(config, params, inputs), 1.0 - rows.labels[:, place].T)
+        entropy = optax.sigmoid_binary_cross_entropy(
+            self.logit(config, params, inputs), 1.0 - self._of_steps(config, rows)
+        )
+        inside = trajectories.inside(rows).T
         return jnp.sum(jnp.where(inside, entropy, 0.0)) / jnp.maximum(jnp.sum(inside), 1)
 
     def judge(self, config, params, inputs, rows):
-        """Every state predicts the label of its segment; together they predict it by their mean."""
+        """The states of a segment predict its label by the mean of what they say."""
+        cost, log_probability = super().judge(config, params, inputs, rows)
+        if not self._cuts(config):
+            return cost, log_probability
         good = jax.nn.sigmoid(-self.logit(config, params, inputs))
-        begins, ends = (jnp.minimum(bound, rows.length[:, None]) for bound in self._segments(config))
         total = jnp.concatenate([jnp.zeros_like(good[:1]), jnp.cumsum(good, axis=0)])
+        begins, ends = (jnp.minimum(bound, rows.length[:, None]) for bound in self._segments(config))
         row = jnp.arange(rows.count)[:, None]
         mean = (total[ends, row] - total[begins, row]) / jnp.maximum(ends - begins, 1)
-        cost = (good < 1.0 - config.rlsf.bad_above).astype(jnp.float32)
-        return cost, _log(mean)
+        of_segments = jnp.log(jnp.clip(mean, _SURE, 1.0 - _SURE))
+        return cost, jnp.concatenate([of_segments, log_probability[:, -1:]], axis=1)
 
-    # --- Labels: one of each segment, and last one of the whole trajectory.
+    # --- Labels: those of prefixes, as everywhere; or one of each segment, and last one of the whole trajectory.
 
     def ends(self, config):
-        segment, horizon = config.rlsf.segment, self.task.horizon
-        if segment and horizon % segment:
-            near = max(n for n in range(1, min(segment, horizon) + 1) if horizon % n == 0)
-            raise ConfigError(
-                f"rlsf.segment={segment} is not right: it must divide the {horizon} steps of an episode; "
-                f"{near} would be right."
-            )
-        return np.asarray([*range(segment, horizon + 1, segment), horizon]) if segment else np.asarray([horizon])
+        ends = super().ends(config)
+        return np.append(ends, self.task.horizon) if self._cuts(config) else ends
 
     def label(self, config, cost, length, terminated):
-        ends, violates = self.ends(config), config.labels.early_end == "violating"
-        whole = labels.oracle(
-            cost,
-            length,
-            terminated,
-            limit=config.constraint.cost_limit,
-            ends=ends[-1:],
-            early_end_violates=violates,
-        )
-        if not config.rlsf.segment:
-            return whole
+        said = super().label(config, cost, length, terminated)
+        if not self._cuts(config):
+            return said
         parts = labels.segments(
             cost,
             length,
             terminated,
             limit=config.rlsf.segment_limit,
-            ends=ends[:-1],
-            early_end_violates=violates,
+            ends=self._segments(config)[1],
+            early_end_violates=config.labels.early_end == "violating",
         )
-        return jnp.concatenate([parts, whole], axis=1)
+        return jnp.concatenate([parts, said[:, -1:]], axis=1)
 
     def mask(self, config, length):
+        if not self._cuts(config):
+            return super().mask(config, length)
         begins, _ = self._segments(config)
-        return begins < length[:, None]
+        return np.append(begins, 0) < length[:, None]
 
     def asked(self, config, rows):
         """Whoever finds nothing wrong says so once; otherwise every segment is labelled."""
-        if not config.rlsf.segment:
-            return jnp.sum(rows.mask)
+        if not self._cuts(config):
+            return super().asked(config, rows)
         parts, mask = rows.labels[:, :-1], rows.mask[:, :-1]
         spotless = jnp.all((parts > 0) | ~mask, axis=1)
         return jnp.sum(jnp.where(rows.valid, jnp.where(spotless, 1, jnp.sum(mask, axis=1)), 0))
 
-    def _segments(self, config) -> tuple[np.ndarray, np.ndarray]:
-        """First and last bound of what is labelled, [P] each."""
-        ends = self.ends(config)
-        return np.concatenate([ends[:-1] - config.rlsf.segment, [0]]), ends
+    def _cuts(self, config) -> bool:
+        """Whether segments are judged by themselves."""
+        return config.rlsf.labels == "segments" and not config.labels.terminal_only
 
-    def _segment_of_step(self, config) -> np.ndarray:
-        """The label that counts for each step of an episode, [T]."""
-        steps = np.arange(self.task.horizon)
-        return steps // config.rlsf.segment if config.rlsf.segment else np.zeros_like(steps)
+    def _segments(self, config) -> tuple[np.ndarray, np.ndarray]:
+        """First and last bounds of the segments, [P] each."""
+        ends = super().ends(config)
+        return np.append(0, ends[:-1]), ends
+
+    def _of_steps(self, config, rows: Trajectories) -> jax.Array:
+        """The label that counts for each step, [T, N]: of its segment, or of the first prefix that it is in."""
+        place = np.searchsorted(super().ends(config), np.arange(self.task.horizon), side="right")
+        # What comes after the last inner prefix is in the whole trajectory only.
+        return jnp.where(rows.mask[:, place], rows.labels[:, place], rows.labels[:, -1:]).T
 
     # --- Novelty.
 
@@ -158,7 +168,3 @@ class RLSF(Stepwise):
 
     def budget(self, config, state):
         return jnp.asarray(config.rlsf.alpha, jnp.float32)
-
-
-def _log(probability: jax.Array) -> jax.Array:
-    return jnp.log(jnp.clip(probability, _SURE, 1.0 - _SURE))

@@ -172,13 +172,14 @@ class Stepwise(Labelled):
             costs=episodes.running_sum(cost, truth.ended),
             violations=-jnp.expm1(said["log_probability"]),
         )
-        worst = episodes.worst(judged, config.constraint.policy)
-        verdict = on_sum(cost, worst["costs"], self.budget(config, state), truth.ended)
+        noisy, mean = episodes.both(judged, "costs")
+        limit = self.budget(config, state)
+        verdict = on_sum(config, collected, cost=cost, noisy=noisy, mean=mean, limit=limit)
         expected = reading.cuts.last(reading.said["log_probability"])
         row = {
             # Before the refit: they show how far the model lags behind the policy.
             **metrics.estimate(expected, reading.rows, reading.said["mean"], truth.cost),
-            "window/probability": 1.0 - worst["violations"],
+            "window/probability": 1.0 - self.violations(config, judged),
             **self.counters(state, reading.cuts),
         }
         return dataclasses.replace(state, judged=judged), verdict, row

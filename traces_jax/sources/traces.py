@@ -13,7 +13,7 @@ from traces_jax.core.keys import Stream, substream
 from traces_jax.estimator import credit, network, objective, refit
 from traces_jax.feedback.trajectories import Cuts, Trajectories
 from traces_jax.sources import metrics
-from traces_jax.sources.base import FLOAT, KEPT, UPDATED, Part, Verdict
+from traces_jax.sources.base import FLOAT, KEPT, UPDATED, Part, judge
 from traces_jax.sources.labelled import ASKED, PREFIX_LABELS, Labelled, Score
 
 # Dead units are counted on every 8th time step only, to keep this diagnostic cheaper than the credits themselves.
@@ -211,23 +211,27 @@ class Traces(Labelled):
         judged = episodes.push_windows(
             state.judged, truth.ended, collected.plays_mean, costs=summed, violations=-jnp.expm1(-summed)
         )
-        worst, bias = episodes.worst(judged, config.constraint.policy), self.bias(config, state)
+        bias = self.bias(config, state)
         if config.constraint.form == "probability":
-            measure, limit = jnp.clip(worst["violations"] - bias, 0.0, 1.0), 1.0 - config.constraint.d
+            noisy, mean = jnp.clip(episodes.both(judged, "violations") - bias, 0.0, 1.0)
+            limit = jnp.asarray(1.0 - config.constraint.d, jnp.float32)
         else:
-            measure, limit = worst["costs"], -jnp.log(config.constraint.d)
-        limit = jnp.asarray(limit, jnp.float32)
-        verdict = Verdict(
-            cost=credit.tempered(summed, cost) if config.constraint.shape == "tempered" else cost,
-            measure=measure,
+            (noisy, mean), limit = episodes.both(judged, "costs"), self.budget(config, state)
+        tempered = config.constraint.shape == "tempered"
+        verdict = judge(
+            config,
+            collected,
+            cost=credit.tempered(summed, cost) if tempered else cost,
+            noisy=noisy,
+            mean=mean,
             limit=limit,
             tolerance=limit,
-            fresh=jnp.any(truth.ended),
         )
         row = {
             **self._row(config, collected, reading, cost),
-            "window/probability": 1.0 - worst["violations"],
-            "constraint/bias": bias,
+            "window/probability": 1.0 - self.violations(config, judged),
+            "constraint/bias": bias[0],
+            "constraint/bias_deployed": bias[1],
             **self.counters(state, reading.cuts),
         }
         return dataclasses.replace(state, judged=judged), verdict, row

@@ -38,7 +38,7 @@ _OF_TRACES = r"estimator\.(?!init$).*|query\.(rule|random_share|min_cv)|constrai
 _UNUSED = {
     "traces": r"(ct|rlsf)\..*",
     "ct": rf"rlsf\..*|{_OF_TRACES}",
-    "rlsf": rf"ct\..*|labels\.(interval|terminal_only)|{_OF_TRACES}",
+    "rlsf": rf"ct\..*|{_OF_TRACES}",
     "oracle": r"(estimator|ct|rlsf|labels|query|refit|constraint\.(form|d|shape|correction)|method\.order)\b.*",
 }
 # Fields that PPO-Lagrangian does not read. Folders of earlier versions do not have them.

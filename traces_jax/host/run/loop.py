@@ -135,7 +135,12 @@ class _Run:
                     # A run whose last state is saved never opens these files again.
                     writer.flush()
                 if done % every == 0 or done == config.iterations:
-                    best.consider(done, state, rows["constraint/gap"][:, -1], rows["window/return"][:, -1])
+                    best.consider(
+                        done,
+                        state,
+                        rows["constraint/deployed"][:, -1] - rows["constraint/limit"][:, -1],
+                        rows["window/return"][:, -1],
+                    )
                     checkpoints.save(done, state)
                     saved = done
             if saved < done:
