@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help train test lint bench bench-accelerator fuzz kill label-demo clean
+.PHONY: help train test lint docs bench bench-accelerator fuzz kill label-demo clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -26,6 +26,9 @@ lint: $(STAMP)  ## Check style and types.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(STAMP)  ## Build the documents as a site that needs no network: site/index.html.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(STAMP)  ## Print the speed table, and what a study costs.
 	$(BIN)/python -m benchmarks.speed

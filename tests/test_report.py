@@ -537,8 +537,8 @@ def test_small_numbers_leave_the_title_in_its_place(tmp_path):
     (plan,) = (plan for plan in pictures.plan(own, "a") if plan.name == "a-labels-trajectories")
     with canvas.style():
         svg = canvas.draw(plan).svg
-    title = re.search(r'translate\([\d.]+ ([\d.]+)\)">BallRun: labelled', svg) or re.search(
-        r'y="([\d.]+)"[^>]*>BallRun: labelled', svg
+    title = re.search(r'translate\([\d.]+ ([\d.]+)\)">BallRun: labels', svg) or re.search(
+        r'y="([\d.]+)"[^>]*>BallRun: labels', svg
     )
     assert title and float(title[1]) > 10 and "2e\N{MINUS SIGN}06" in svg
 

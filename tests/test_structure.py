@@ -107,7 +107,7 @@ def test_streams_keep_their_numbers():
     }  # fmt: skip
 
 
-# --- The rooms -----------------------------------------------------------------------------------------------------
+# --- The packages --------------------------------------------------------------------------------------------------
 
 MODULES = {
     ".".join(("traces_jax", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path

@@ -32,7 +32,9 @@ CURVES = (
 _LARGEST = {".json": 1 << 20, ".jsonl": 1 << 32, ".npz": 1 << 32}
 # Maximum number of names in a note.
 _MOST_NAMES = 3
-UNCERTAINTY = {"query/cv_picked": "picked", "query/cv_pool": "all"}
+# Of the trajectories selected for labels, and of all new ones.
+PICKED = "query/cv_picked"
+UNCERTAINTY = (PICKED, "query/cv_pool")
 STAGE = "stage/"
 _WANTED = {"iteration", "steps", "seconds", "estimate/probability", *CURVES, *UNCERTAINTY}
 
