@@ -11,12 +11,8 @@ import rich.console
 import rich.progress
 
 from traces_jax.host import errors, files
-<<<<<<< HEAD
 from traces_jax.host.label import agreement, store
-from traces_jax.host.report import canvas, groups, page, pictures, read, tables
-=======
 from traces_jax.host.report import canvas, groups, origins, page, pictures, read, tables
->>>>>>> face
 from traces_jax.host.report.groups import Group
 from traces_jax.host.report.read import Lane
 from traces_jax.host.study import record
@@ -74,7 +70,10 @@ def _contents(
         markdown.append("## Notes\n\n" + "".join(f"* {tables.escaped_markdown(note)}\n" for note in notes))
     files_of_pictures: dict[str, str | bytes] = {}
     for picture in (picture for section in sections for picture in section.pictures):
-        files_of_pictures |= {f"pictures/{picture.name}.svg": canvas.adaptive(picture), f"pictures/{picture.name}.png": picture.png}
+        files_of_pictures |= {
+            f"pictures/{picture.name}.svg": canvas.adaptive(picture),
+            f"pictures/{picture.name}.png": picture.png,
+        }
     return {
         "index.html": page.render(
             summary=summary,
@@ -154,16 +153,12 @@ def _read(
         lanes += [dataclasses.replace(lane, label=label) for lane in found]
         known += [origins.find(folder, name, found)] if found else []
         notes += [(name, text) for text in said]
-<<<<<<< HEAD
         try:
             labelled = agreement.sentences(store.read_rows(folder))
         except errors.UserError as error:
             labelled = [str(error).rstrip(".")]
         notes += [(name, read.printable(text)) for text in labelled]
-    return lanes, notes
-=======
     return lanes, known, notes
->>>>>>> face
 
 
 def _names(folders: Sequence[pathlib.Path]) -> list[str]:
