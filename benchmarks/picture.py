@@ -32,7 +32,7 @@ def draw(run: pathlib.Path, step: str, seed: int | None, steps: int) -> tuple[li
     loaded = restore.load(run, step, seed, lambda text: print(text, file=sys.stderr))
     task = loaded.built.task
     episode = evaluation.episode(loaded.built, loaded.policies)
-    if episode.credit is None or not isinstance(task, tasks.PhysicsTask):
+    if episode.credit is None or episode.probability is None or not isinstance(task, tasks.PhysicsTask):
         raise errors.UserError(f"--run={run} is not right: a run of a task with physics, from labels, would be right.")
     every, rate = render.pace(task.physics.environment_seconds)
     shown = slice(0, steps)

@@ -14,12 +14,13 @@ from traces_jax.host.show import palette
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.typing import LineStyleType
 
 # Replaced where a picture is shown, see `inline` and `adaptive`.
 INK, PAPER = palette.LIGHT_INK, palette.LIGHT_PAPER
 COLORS = palette.SERIES
 # Dots and dashes in points, for matplotlib and for a page.
-LINES = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+LINES: tuple["LineStyleType", ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 # Inches. Margins are fixed: computing the layout would take longer than drawing.
 WIDTH, HEIGHT = 4.8, 2.9
 LEFT, RIGHT, TOP, BOTTOM = 0.72, 0.14, 0.32, 0.48
@@ -126,6 +127,7 @@ def draw(plan: Plan) -> Picture:
     """Draws within `style`."""
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.typing import LineStyleType
 
     title = textwrap.wrap(plan.title, _TITLE_LETTERS)
     top = TOP + _TITLE_LINE * (len(title) - 1)

@@ -51,7 +51,7 @@ _KINDS = {
         "true cost", "sum of costs of an episode", "Dashed: the limit, which the learner does not know."
     ),
     "episode/accepted": Kind("acceptable episodes", "share of episodes", "A moving average over 5 % of the run.", True),
-    "constraint/multiplier": Kind("multiplier", "weight of the cost", "How much the cost weighs in the policy update."),
+    "constraint/multiplier": Kind("multiplier", "weight of the cost", "The weight of the cost in the policy update."),
     "labels/trajectories": Kind("labels used", "labelled trajectories"),
     "estimate/right": Kind(
         "accuracy of the estimator",
