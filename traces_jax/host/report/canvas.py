@@ -127,7 +127,6 @@ def draw(plan: Plan) -> Picture:
     """Draws within `style`."""
     import matplotlib
     from matplotlib.figure import Figure
-    from matplotlib.typing import LineStyleType
 
     title = textwrap.wrap(plan.title, _TITLE_LETTERS)
     top = TOP + _TITLE_LINE * (len(title) - 1)
