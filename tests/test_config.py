@@ -259,7 +259,8 @@ def test_the_traced_fields():
         "constraint.cost_limit", "constraint.d", "cup.max_grad_norm", "cup.maximum", "cup.target_kl",
         "estimator.action_clip",
         "estimator.clamp", "focops.maximum", "focops.temperature", "focops.trust", "labels.noise",
-        "lagrange.first_maximum", "lagrange.initial", "lagrange.integral", "lagrange.lr", "lagrange.maximum",
+        "lagrange.first_maximum", "lagrange.initial", "lagrange.integral", "lagrange.jump", "lagrange.lr",
+        "lagrange.maximum",
         "lagrange.minimum", "lagrange.proportional", "p3o.kappa",
         "pid.derivative", "pid.derivative_smoothing", "pid.integral",
         "pid.proportional", "pid.proportional_smoothing", "policy.final_noise", "ppo.actor_lr",
@@ -551,7 +552,7 @@ def test_a_sweep_over_what_has_no_effect_is_refused():
 def test_what_shapes_every_run_is_never_without_effect(source):
     idle = config_lib.without_effect(make_config(method={"source": source}))
     assert not [path for path in idle if path.startswith(("ppo.", "policy.", "environment.", "run."))]
-    assert [path for path in idle if path.startswith("lagrange.")] == ["lagrange.lr"], "the rule has no use for it"
+    assert [path for path in idle if path.startswith("lagrange.")] == ["lagrange.lr", "lagrange.proportional"]
     assert ("estimator.clamp" in idle) == (source != "traces") == ("constraint.form" in idle) == ("query.rule" in idle)
     assert ("constraint.correction" in idle) == (source != "traces") == ("constraint.shape" in idle)
     assert ("ct.hidden" in idle) == (source != "ct") and ("rlsf.alpha" in idle) == (source != "rlsf")

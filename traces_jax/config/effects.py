@@ -19,6 +19,7 @@ _READ_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("lagrange.lr", "lagrange.proportional"): _LAGRANGIAN,
     (
         *("lagrange.minimum", "lagrange.maximum", "lagrange.first_maximum", "lagrange.rule", "lagrange.integral"),
+        "lagrange.jump",
         "normalize.mixed",
     ): _WEIGHING,
     ("pid.",): ("cppo_pid",),
@@ -95,12 +96,12 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
     (
         lambda config: config.lagrange.rule == "adam",
         "lagrange.rule=adam has a learning rate instead",
-        ("lagrange.integral", "lagrange.minimum", "lagrange.first_maximum"),
+        ("lagrange.integral", "lagrange.jump", "lagrange.minimum", "lagrange.first_maximum"),
     ),
     (
         lambda config: config.lagrange.rule == "controlled" and config.method.solver in _WEIGHING,
         "lagrange.rule=controlled has gains instead",
-        ("lagrange.lr",),
+        ("lagrange.lr", "lagrange.proportional"),
     ),
     (
         lambda config: config.query.rule == "random",

@@ -137,8 +137,10 @@ class LagrangeConfig:
     first_maximum: float = positive(2.0)
     # Change of the logarithm in an iteration, at a full violation (see `Verdict.tolerance`).
     integral: float = nonnegative(0.1)
-    # A full violation multiplies the multiplier in force by exp(proportional) at once.
-    proportional: float = nonnegative(0.5)
+    # Under the rule "controlled", a full violation multiplies the multiplier in force by exp(jump) at once.
+    jump: float = nonnegative(0.5)
+    # Under the rule "adam", a violation by the whole limit adds this to the multiplier in force at once.
+    proportional: float = nonnegative(1.0)
     # Learning rate of the rule "adam".
     lr: float = positive(0.035)
     # Number of finished episodes over which the constraint is averaged.
