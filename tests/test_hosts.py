@@ -37,7 +37,7 @@ def test_two_processes_equal_one_with_two_devices(tmp_path, environment):
     """Whatever happens to one of them on the way: a signal that asks it to stop, and one that kills it."""
     folder, alone = tmp_path / "two", tmp_path / "one"
     processes = start(folder, environment)
-    wait_for(lambda: rows_written(folder) >= 20, seconds=900)
+    wait_for(lambda: rows_written(folder) >= 20, seconds=600)
     processes[1].send_signal(signal.SIGTERM)
     (first, said, _), (second, silent, _) = end(processes)
     assert first == second == cli.STOPPED
@@ -45,7 +45,7 @@ def test_two_processes_equal_one_with_two_devices(tmp_path, environment):
 
     processes = start(folder, environment)
     before = rows_written(folder)
-    wait_for(lambda: rows_written(folder) >= before + 20, seconds=900)
+    wait_for(lambda: rows_written(folder) >= before + 20, seconds=600)
     processes[0].kill()
     (_, _, _), (code, _, complaint) = end(processes)
     assert code == cli.STOPPED

@@ -47,13 +47,9 @@ def join(wanted: bool | None, environment: Mapping[str, str] = os.environ) -> No
     # Signals are ours: the loop agrees on them with the other processes.
     jax.config.update("jax_enable_preemption_service", False)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    count, index = _number(environment, _COUNT), _number(environment, _INDEX)
     try:
-        jax.distributed.initialize(
-            environment.get(_ADDRESS),
-            num_processes=_number(environment, _COUNT),
-            process_id=_number(environment, _INDEX),
-            shutdown_timeout_seconds=_ENDING,
-        )
+        jax.distributed.initialize(environment.get(_ADDRESS), count, index, shutdown_timeout_seconds=_ENDING)
     except (ValueError, RuntimeError) as error:
         raise errors.UserError(
             f"--distributed is not possible here ({cli.one_line(error).rstrip('.')}): on SLURM, use srun "

@@ -95,8 +95,7 @@ def _from_host(parts: list[Parts], like: LearnerState) -> LearnerState:
 
 
 def _place(index: tuple[slice, ...] | None) -> Place:
-    assert index is not None, "every shard is a part of an array"
-    return tuple((part.start, part.stop) for part in index)
+    return tuple((part.start, part.stop) for part in index or ())
 
 
 def _plain(leaf: jax.Array) -> jax.Array:
