@@ -53,6 +53,7 @@ _CANDIDATES = {
         "cup",
         "as_released",
         "prefixes",
+        "warp",
         "wandb",
     ],
     tuple[int, ...]: [(7,)],

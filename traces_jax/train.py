@@ -15,9 +15,15 @@ from ml_collections import config_flags
 
 from traces_jax import config as config_lib
 from traces_jax.config import describe
-from traces_jax.host import cli, experiment, help, runtime, session, shipped
+from traces_jax.host import cli, experiment, help, hosts, runtime, session, shipped
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment: a name such as ball_run, or a file.")
+_DISTRIBUTED = flags.DEFINE_bool(
+    "distributed",
+    None,
+    "Run together with the same command in other processes, usually one on each host: see docs/accelerators.md. "
+    "Default: if SLURM, a TPU pod or JAX_NUM_PROCESSES says that there are others.",
+)
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Folder of the run. Default: runs/<name of the experiment>.")
 _LIST = flags.DEFINE_string("list", None, "Only print what the settings do: all, or those of a group (--list=ppo).")
 _PRINT_CONFIG = flags.DEFINE_boolean("print_config", False, "Only print all settings of this run, as JSON.")
@@ -33,9 +39,10 @@ def main() -> int:
     if _PRINT_CONFIG.value:
         print(config_lib.to_json(config), end="")
         return cli.OK
-    experiment.note_idle(_CONFIG, config, print)
     folder = pathlib.Path(_RUN_DIR.value or f"runs/{experiment.path(_CONFIG).stem}")
     runtime.setup()
+    hosts.join(_DISTRIBUTED.value)
+    experiment.note_idle(_CONFIG, config, print)
 
     from traces_jax.host.run import loop  # after set-up: nothing may touch JAX's devices before it
 

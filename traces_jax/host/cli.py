@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
+import jax
 from absl import flags, logging
 
 from traces_jax.host import arguments, errors, help
@@ -27,11 +28,13 @@ def run(main: Callable[..., int], *, takes_arguments: bool = False, more_help: C
         print(help.page(doc, flags.FLAGS.get_key_flags_for_module(sys.argv[0]), more_help()))
         sys.exit(OK)
     before = signal.signal(signal.SIGINT, _interrupt())
+    failed = True
     try:
         rest = _parse(sys.argv)
         if rest and not takes_arguments:
             raise errors.UserError(f"argument {rest[0]!r} is not a flag; see --help.")
         code = main(rest) if takes_arguments else main()
+        failed = False
     except errors.USER_ERRORS as error:
         print(f"{_program()}: {error}", file=sys.stderr)
         code = BAD_INPUT
@@ -49,6 +52,9 @@ def run(main: Callable[..., int], *, takes_arguments: bool = False, more_help: C
         print(f"{_program()}: {error.filename} cannot be used: {error.strerror}.", file=sys.stderr)
         code = BAD_INPUT
     sys.stdout.flush()
+    if failed and jax.distributed.is_initialized():
+        # An orderly end would wait for the other processes, and they wait for this one.
+        os._exit(code)
     # Ctrl-C during interpreter shutdown ends the process without further output.
     signal.signal(signal.SIGINT, before if code != STOPPED else signal.SIG_DFL)
     sys.exit(code)

@@ -90,6 +90,7 @@ def describe() -> dict[str, object]:
         "platform": platform.platform(),
         "device": jax.devices()[0].device_kind,
         "devices": len(jax.devices()),
+        "processes": jax.process_count(),
         "backend": jax.default_backend(),
         "versions": {name: metadata.version(name) for name in ("traces_jax", *_PACKAGES)},
     }

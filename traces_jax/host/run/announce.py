@@ -11,7 +11,7 @@ import jax
 from traces_jax.core import optimize
 from traces_jax.core.learner import LearnerState
 from traces_jax.host.run.build import Built
-from traces_jax.sources import schedule
+from traces_jax.sources import candidates
 
 
 def lines(built: Built) -> list[str]:
@@ -22,7 +22,7 @@ def lines(built: Built) -> list[str]:
     settings = len(lanes) // config.seeds
     sweep = f", each with {settings} settings" if settings > 1 else ""
     sizes = _sizes(built)
-    labels = schedule.most(config, built.task) if source.learns else 0
+    labels = candidates.most_labelled(config, built.task) if source.learns else 0
     episodes = config.iterations * config.environment.count * config.environment.steps // built.task.horizon
     asked = f"up to {labels:,} trajectories of each lane, of about {episodes:,}" if labels else "none"
     return [

@@ -17,13 +17,15 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from traces_jax.host import errors
+from traces_jax.host import errors, hosts
 
 # Stands for an array that is not restored.
 LEFT_OUT = object()
 
 # The note that contains the identity of the checkpoint's run.
 _RUN = "run"
+# Saves are named by their numbers.
+_NAMES = ocp.path.step.standard_name_format()
 
 
 class Checkpoints:
@@ -139,7 +141,7 @@ class Checkpoints:
         try:
             yield
         except Exception as error:  # depends on where it fails: OSError, tensorstore's ValueError, ...
-            if self._read_only:
+            if self._read_only or (hosts.together() and isinstance(error, jax.errors.JaxRuntimeError)):
                 raise
             raise errors.WriteError(f"{self._folder} cannot be written: {_reason(error)}.") from None
 
@@ -173,9 +175,16 @@ class Checkpoints:
         name = f"damaged-{self._folder.name}-{iteration}"
         names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
         free = next(name for name in names if not (self._folder.parent / name).exists())
-        (self._folder / str(iteration)).rename(self._folder.parent / free)
+        if hosts.first():
+            (self._folder / str(iteration)).rename(self._folder.parent / free)
+        hosts.anywhere(True)  # The others go on when it is done.
         self._manager.reload()
         return free
+
+
+def iterations(folder: pathlib.Path) -> list[int]:
+    """All complete saves in a folder, oldest first; without a manager, which several processes must open together."""
+    return sorted(found.step for found in _NAMES.find_all(folder)) if folder.is_dir() else []
 
 
 def _shapes(tree: Any) -> dict[str, tuple[int, ...] | None]:
