@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from absl import flags
+from absl.testing import flagsaver
 from helpers import make_config, make_folder
 from jax import lax
 
