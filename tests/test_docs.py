@@ -157,7 +157,9 @@ def check_settings(experiment: str | None, settings: dict[str, str], line: str) 
         *parents, last = path.split(".")
         for parent in parents:
             group = group[parent]
-        group[last] = text if field.type is str else ast.literal_eval({"true": "True", "false": "False"}.get(text, text))
+        group[last] = (
+            text if field.type is str else ast.literal_eval({"true": "True", "false": "False"}.get(text, text))
+        )
     config_lib.from_dict(tree)
 
 

@@ -69,7 +69,10 @@ def _contents(
         markdown.append("## Notes\n\n" + "".join(f"* {tables.escaped_markdown(note)}\n" for note in notes))
     files_of_pictures: dict[str, str | bytes] = {}
     for picture in (picture for section in sections for picture in section.pictures):
-        files_of_pictures |= {f"pictures/{picture.name}.svg": canvas.adaptive(picture), f"pictures/{picture.name}.png": picture.png}
+        files_of_pictures |= {
+            f"pictures/{picture.name}.svg": canvas.adaptive(picture),
+            f"pictures/{picture.name}.png": picture.png,
+        }
     return {
         "index.html": page.render(
             summary=summary,

@@ -47,7 +47,9 @@ class Kind:
 
 _KINDS = {
     "episode/return": Kind("return", "sum of rewards of an episode"),
-    "episode/cost": Kind("true cost", "sum of costs of an episode", "Dashed: the limit, which the learner does not know."),
+    "episode/cost": Kind(
+        "true cost", "sum of costs of an episode", "Dashed: the limit, which the learner does not know."
+    ),
     "episode/accepted": Kind("acceptable episodes", "share of episodes", "A moving average over 5 % of the run.", True),
     "constraint/multiplier": Kind("multiplier", "weight of the cost", "How much the cost weighs in the policy update."),
     "labels/trajectories": Kind("labels used", "labelled trajectories"),
