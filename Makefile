@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help train test lint docs bench fuzz kill clean
+.PHONY: help train test lint docs bench bench-accelerator fuzz kill clean
 
 help:  ## Show this list.
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python >= 3.11 is needed, {v[0]}.{v[1]} found; set PYTHON=python3.11")'
@@ -33,6 +33,9 @@ docs: $(STAMP)  ## Build the documents as a site that needs no network: site/ind
 bench: $(STAMP)  ## Print the speed table, and what a study costs.
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.study
+
+bench-accelerator: $(STAMP)  ## Print and save the table for this GPU or TPU, to be pasted into an issue (small on a CPU).
+	$(BIN)/python -m benchmarks.accelerator
 
 fuzz: $(STAMP)  ## Damage files and settings by the ten thousand, print what their readers made of them.
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.fuzz_files

@@ -53,6 +53,8 @@ _CANDIDATES = {
         "cup",
         "as_released",
         "prefixes",
+        "warp",
+        "wandb",
     ],
     tuple[int, ...]: [(7,)],
     tuple[float, ...]: [(0.7, 1)],

@@ -180,11 +180,14 @@ def test_the_newest_policy_that_satisfies_the_constraint_is_kept():
     found = kept.init(policy(0))
     held = []
     for iteration, gap in enumerate([np.nan, 0.5, 0.7, 0.2, -0.1, -0.05, 0.3, np.nan]):
-        found = kept.update(found, policy(iteration), jnp.int32(iteration), jnp.float32(gap))
+        found = kept.update(found, policy(iteration), jnp.int32(iteration), jnp.float32(gap), jnp.bool_(True))
         held.append(int(found.policy.actor))
     # None is measured, then the least violating one, then the newest that satisfies it.
     assert held == [0, 1, 1, 3, 4, 5, 5, 5]
     assert (int(found.iteration), float(found.gap)) == (5, pytest.approx(-0.05))
+    # A measure of episodes that ended earlier says nothing of this policy.
+    again = kept.update(found, policy(8), jnp.int32(8), jnp.float32(-0.05), jnp.bool_(False))
+    assert int(again.iteration) == 5
 
 
 def test_half_a_tolerance_is_the_margin_of_the_kept_policy():

@@ -65,10 +65,10 @@ def test_the_logit_is_the_threshold_minus_the_costs():
     source, params = half_a_unit(config)
     # Two environments; an episode of the second ends after three steps.
     ended = jnp.zeros((5, 2), bool).at[2, 1].set(True)
-    said = source.read(config, params, jnp.zeros((5, 2, 2)), ended)
-    np.testing.assert_allclose(said["mean"], np.full((5, 2), 0.5), rtol=1e-6)
+    said = source.read(config, params, jnp.zeros((5, 2, 2)), ended, {})
+    np.testing.assert_allclose(said.cost, np.full((5, 2), 0.5), rtol=1e-6)
     logit = np.asarray([[1.5, 1.5], [1.0, 1.0], [0.5, 0.5], [0.0, 1.5], [-0.5, 1.0]])
-    np.testing.assert_allclose(said["log_probability"], -np.log1p(np.exp(-logit)), rtol=1e-5)
+    np.testing.assert_allclose(said.log_probability, -np.log1p(np.exp(-logit)), rtol=1e-5)
     assert source.sums(config)
     assert float(source.budget(config, state_of(params))) == pytest.approx(2.0)
 

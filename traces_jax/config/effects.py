@@ -51,7 +51,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         lambda config: config.method.source == "oracle",
         "method.source=oracle is given the true cost",
         (
-            *("estimator.", "ct.", "rlsf.", "query.", "refit.", "method.order"),
+            *("estimator.", "ct.", "rlsf.", "query.", "pool.", "refit.", "method.order"),
             *("constraint.form", "constraint.d", "constraint.shape", "constraint.correction"),
             *("constraint.beyond_horizon", "labels.interval", "labels.terminal_only", "labels.noise"),
         ),
@@ -76,6 +76,11 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         ("labels.interval", "rlsf.labels", "rlsf.segment_limit"),
     ),
     (lambda config: config.rlsf.labels == "prefixes", "rlsf.labels=prefixes has no segments", ("rlsf.segment_limit",)),
+    (
+        lambda config: not config.spans,
+        "environment.reset_each_iteration=true keeps every episode in one rollout",
+        ("pool.",),
+    ),
     (
         lambda config: config.constraint.policy == "noisy",
         "constraint.policy=noisy measures the exploring policy",
@@ -120,6 +125,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         )
         for paths, readers in _READ_BY.items()
     ),
+    (lambda config: config.physics == "native", "physics=native is not MJX", ("mjx.",)),
     (lambda config: True, "it is for traces_jax.pretrain", ("pretrain.",)),
     (lambda config: True, "it is for traces_jax.collect", ("collect.",)),
 )
@@ -127,7 +133,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
 # What the commands before a training read. A path that ends with a dot is a whole group.
 _READ = {
     "collect": (
-        *("preset", "task", "physics", "environment.", "policy.", "critic.", "normalize.", "ppo.", "lagrange."),
+        *("preset", "task", "physics", "mjx.", "environment.", "policy.", "critic.", "normalize.", "ppo.", "lagrange."),
         *("collect.", "constraint.cost_limit"),
     ),
     "pretrain": (

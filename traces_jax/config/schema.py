@@ -37,6 +37,7 @@ from traces_jax.config.source_schema import (
     CTConfig,
     EstimatorConfig,
     LabelsConfig,
+    PoolConfig,
     PretrainConfig,
     QueryConfig,
     RefitConfig,
@@ -56,7 +57,7 @@ class EnvironmentConfig:
     # Steps of each environment in one iteration, that is between two policy updates.
     steps: int = whole(1000)
     # Reset all environments at the start of each iteration, as the paper does. If false, episodes continue across
-    # iterations.
+    # iterations, and `steps` may be any number (docs/accelerators.md).
     reset_each_iteration: bool = switch(True)
     # End the episode when the robot falls, as the original Gymnasium tasks do. The paper continues the episode.
     terminate_when_unhealthy: bool = switch(False)
@@ -68,8 +69,7 @@ class PolicyConfig:
 
     hidden: tuple[int, ...] = layers((64, 64))
     activation: str = choice("relu", "relu", "tanh")
-    # "tanh" bounds the mean action. "free" does not: the mean may drift past the actuator range, where the gradient
-    # vanishes.
+    # "tanh" bounds the mean action. With "free" it may drift past the actuator range, where the gradient vanishes.
     mean: str = choice("tanh", "tanh", "free")
     initial_log_std: float = static(0.0, "a number from -5 to 2", lambda value: -5 <= value <= 2)
     # Added to the learned standard deviation, so that some noise remains: without it a discontinuous cost has no slope.
@@ -223,6 +223,8 @@ class RunConfig:
     # Number of checkpoints to keep.
     keep: int = whole(3, low=2)
     tensorboard: bool = switch(True)
+    # Where rows go besides metrics.jsonl and TensorBoard: "wandb" (Weights & Biases), or "module:Class" for your own.
+    sink: str = choice_or_own("none", "none", "wandb")
     # Episodes of each seed in the evaluation at the end of a run.
     evaluation_episodes: int = whole(100, low=0)
     # How many of them are labelled, in addition to those of the run, to certify a policy. 0 for no certificate.
@@ -230,14 +232,23 @@ class RunConfig:
 
 
 @settings
+class MjxConfig:
+    """How MJX computes; see docs/accelerators.md."""
+
+    # "jax": on any device. "warp": kernels of MuJoCo Warp, for NVIDIA GPUs; needs the package warp-lang.
+    impl: str = choice("jax", "jax", "warp")
+
+
+@settings
 class Config:
     """Everything that defines a run."""
 
     # A named group of settings, see `PRESETS`.
-    preset: str = choice("ours", "ours", "paper")
+    preset: str = choice("ours", "ours", "paper", "accelerator")
     # A task of this package, or "module:Class" for your own.
     task: str = static("SafetyAntVelocity-v1", "the name of a task", lambda value: True)
     physics: str = choice("auto", "auto", "native", "mjx")
+    mjx: MjxConfig = MjxConfig()
     # Environment steps of each seed.
     steps: int = whole(10_000_000, most=MOST_STEPS)
     # The first seed.
@@ -264,6 +275,7 @@ class Config:
     ct: CTConfig = CTConfig()
     rlsf: RLSFConfig = RLSFConfig()
     labels: LabelsConfig = LabelsConfig()
+    pool: PoolConfig = PoolConfig()
     query: QueryConfig = QueryConfig()
     refit: RefitConfig = RefitConfig()
     pretrain: PretrainConfig = PretrainConfig()
@@ -275,6 +287,11 @@ class Config:
     def iteration_steps(self) -> int:
         """Environment steps of one seed in one iteration."""
         return self.environment.count * self.environment.steps
+
+    @property
+    def spans(self) -> bool:
+        """Whether episodes continue across iterations."""
+        return not self.environment.reset_each_iteration
 
     @property
     def mean_environments(self) -> int:

@@ -103,6 +103,15 @@ class LabelsConfig:
 
 
 @settings
+class PoolConfig:
+    """Episodes that wait for labels, if episodes continue across iterations."""
+
+    # Environments of which every step is kept until their episode ends, so that it can be labelled; at most all. Each
+    # takes memory for an episode. Without it, with environment.reset_each_iteration, all episodes can be labelled.
+    tracked: int = whole(64)
+
+
+@settings
 class QueryConfig:
     """Which trajectories are labelled."""
 

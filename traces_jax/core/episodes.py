@@ -101,10 +101,10 @@ def both(windows: PolicyWindows, name: str) -> jax.Array:
     return jnp.stack([means(windows.noisy)[name], means(windows.mean)[name]])
 
 
-def running_sum(values: jax.Array, ended: jax.Array) -> jax.Array:
+def running_sum(values: jax.Array, ended: jax.Array, before: jax.Array | None = None) -> jax.Array:
     """Sum of values [T, B] since the start of the episode, this step included. ended: [T, B].
 
-    All episodes must have started in this rollout.
+    before: [B] sums of the episodes that were open before this rollout; None if there were none.
     """
 
     def step(total: jax.Array, inputs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -112,7 +112,13 @@ def running_sum(values: jax.Array, ended: jax.Array) -> jax.Array:
         total += value
         return jnp.where(end, 0.0, total), total
 
-    return lax.scan(step, jnp.zeros(values.shape[1:]), (values, ended))[1]
+    start = jnp.zeros(values.shape[1:]) if before is None else before
+    return lax.scan(step, start, (values, ended))[1]
+
+
+def running_sums(values: dict[str, jax.Array], ended: jax.Array, before: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """The same by name. before: by name; empty if no episode was open."""
+    return {name: running_sum(value, ended, before.get(name)) for name, value in values.items()}
 
 
 def mean_of(values: jax.Array, where: jax.Array) -> jax.Array:

@@ -56,11 +56,12 @@ def gap(measure: jax.Array, limit: jax.Array, tolerance: jax.Array) -> jax.Array
     return measure - (limit - _MARGIN * tolerance)
 
 
-def update(kept: Kept, policy: Policy, iteration: jax.Array, gap: jax.Array) -> Kept:
+def update(kept: Kept, policy: Policy, iteration: jax.Array, gap: jax.Array, fresh: jax.Array) -> Kept:
     """Replaces the kept policy by the one that played in this iteration, if that one satisfies the constraint.
 
-    While none has satisfied it, the one with the smallest gap is kept. gap: [], NaN while there is no measure.
+    While none has satisfied it, the one with the smallest gap is kept. gap: [], NaN while there is no measure; fresh:
+    [] whether it was measured in this iteration. If not, it says nothing of this policy.
     """
-    better = (gap <= 0) | (gap <= kept.gap)
+    better = fresh & ((gap <= 0) | (gap <= kept.gap))
     found = Kept(policy=policy, iteration=iteration, gap=gap)
     return jax.tree.map(lambda new, old: jnp.where(better, new, old), found, kept)

@@ -17,7 +17,7 @@ from jax import lax
 
 from traces_jax import solvers, sources, tasks
 from traces_jax.config import Config
-from traces_jax.core import agent, episodes, rollout
+from traces_jax.core import agent, episodes, rollout, spanning
 from traces_jax.core import batch as batch_lib
 from traces_jax.core import kept as kept_lib
 from traces_jax.core.batch import Normalizers
@@ -80,6 +80,8 @@ class Learner:
         known = prior.statistics if prior is not None else None
         starts = rollout.environment_keys(stream(key, 0, Stream.RESET), 0, config.environment.count)
         runner = self.start(config, starts)
+        if config.spans:
+            runner = spanning.stagger(runner, spanning.elapsed(config, self.task.horizon))
         state = LearnerState(
             key=key,
             diverged=jnp.full((), -1, jnp.int32),
@@ -106,9 +108,10 @@ class Learner:
 
     def deployed(self, state: LearnerState) -> LearnerState:
         """The state with the policy to deploy. Also works on the states of many lanes."""
-        if state.kept is None:
-            return state
-        policy = state.kept.policy
+        return state if state.kept is None else self.with_policy(state, state.kept.policy)
+
+    def with_policy(self, state: LearnerState, policy: kept_lib.Policy) -> LearnerState:
+        """The state with another policy. Also works on the states of many lanes."""
         actor = dataclasses.replace(state.agent.actor, params=policy.actor)
         return dataclasses.replace(
             state,
@@ -131,12 +134,14 @@ class Learner:
         """Runs the current policy in all environments."""
         settings = config.environment
         keys = functools.partial(self.environments.keys, count=settings.count)
-        runner = state.runner
+        own = self.environments.indices(settings.count)
         if settings.reset_each_iteration:
             runner = self.start(config, keys(stream(state.key, index, Stream.RESET)))
+        else:
+            memory = self.source.resume(config, state.source, state.runner.memory.source, own)
+            runner = state.runner.replace(memory=state.runner.memory.replace(source=memory))
         noise = rollout.noise(keys(stream(state.key, index, Stream.ACT)), settings.steps, self.task.action_size)
-        plays_mean = self.environments.indices(settings.count) < config.mean_environments
-        noise = jnp.where(plays_mean[:, None], 0.0, noise)
+        noise = jnp.where((own < config.mean_environments)[:, None], 0.0, noise)
         runner, transitions, truth = rollout.run(
             self.task,
             self.player(config, state),
@@ -174,6 +179,7 @@ class Learner:
             windows=windows,
             iteration=jnp.asarray(index, jnp.int32),
             plays_mean=plays_mean,
+            memory=self._memory_after(config, state),
         )
         key = jax.random.fold_in(state.key, index)
         source, reading = self.source.observe(config, state.source, collected)
@@ -237,7 +243,7 @@ class Learner:
             source=self.source.with_learned(source, fitted),
             kept=None
             if state.kept is None
-            else kept_lib.update(state.kept, self.policy(state), collected.iteration, gap),
+            else kept_lib.update(state.kept, self.policy(state), collected.iteration, gap, verdict.fresh),
         ), row
 
     def _label(
@@ -285,6 +291,15 @@ class Learner:
     def _memory(self, config: Config, count: int) -> rollout.Memory:
         """The memory at the start of an episode, for `count` environments."""
         return rollout.Memory(source=self.source.memory(config, count), solver=self.solver.begin(config, count))
+
+    def _memory_after(self, config: Config, state: LearnerState) -> jax.Array | None:
+        """The source's memory of all environments after a rollout, if episodes span iterations."""
+        if not config.spans:
+            return None
+        return jax.tree.map(
+            lambda leaf: leaf[0],
+            self.environments.gather(jax.tree.map(lambda leaf: leaf[None], state.runner.memory.source)),
+        )
 
     def player(self, config: Config, state: LearnerState) -> rollout.Player:
         """The current policy. With zero noise it takes its mean action."""

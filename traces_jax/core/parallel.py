@@ -61,14 +61,13 @@ class Program:
 
     def init(self, prior: Prior | None = None) -> LearnerState:
         """New lanes, every leaf [S, ...]. prior: the estimator that all lanes start from."""
-        lanes = jax.vmap(self.learner.init, in_axes=(0, 0, None), out_axes=0)
-        init = jax.jit(lanes, out_shardings=self._shardings(_STATE))
+        init = jax.jit(self._new_lanes, out_shardings=self._shardings(_STATE))
         everywhere = NamedSharding(self.grid.mesh, PartitionSpec())
-        return init(self._on_devices(self.settings), self._on_devices(self._keys()), jax.device_put(prior, everywhere))
+        return init(self._on_devices(self.settings), self._on_devices(self._seeds()), jax.device_put(prior, everywhere))
 
     def abstract(self) -> LearnerState:
         """Shapes, dtypes and shardings of the state, without computing one."""
-        shapes = jax.eval_shape(jax.vmap(self.learner.init), self.settings, self._keys())
+        shapes = jax.eval_shape(self._new_lanes, self.settings, self._seeds())
         return jax.tree.map(
             lambda sharding, tree: jax.tree.map(
                 lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
@@ -88,6 +87,11 @@ class Program:
         """
         index = jax.device_put(np.int32(start), NamedSharding(self.grid.mesh, PartitionSpec()))
         return self._compiled_chunk(self._on_devices(self.settings), state, index, length)
+
+    def traced(self, length: int) -> jax.stages.Traced:
+        """The program of a chunk, before anything is allocated: to lower it, or to ask XLA for its memory."""
+        index = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(self.grid.mesh, PartitionSpec()))
+        return self._compiled_chunk.trace(self._on_devices(self.settings), self.abstract(), index, length)
 
     def map_lanes(self, function: Callable, *, out_specs=_BY_LANE, shared: int = 0) -> Callable:
         """Maps a one-lane function of (settings, state, *shared) over all lanes; each device computes its own lanes."""
@@ -117,8 +121,12 @@ class Program:
         # Explicit output shardings equal those of the input, so that the next call does not compile again.
         return jax.jit(chunk, static_argnums=3, donate_argnums=1, out_shardings=self._shardings(specs))
 
-    def _keys(self) -> jax.Array:
-        return jnp.stack([jax.random.key(seed) for seed in self.seeds])
+    def _seeds(self) -> np.ndarray:
+        return np.asarray(self.seeds, np.uint32)
+
+    def _new_lanes(self, settings: Config, seeds: jax.Array, prior: Prior | None = None) -> LearnerState:
+        keys = jax.vmap(jax.random.key)(seeds)
+        return jax.vmap(self.learner.init, in_axes=(0, 0, None))(settings, keys, prior)
 
     def _shardings(self, specs):
         return jax.tree.map(lambda spec: NamedSharding(self.grid.mesh, spec), specs)

@@ -39,6 +39,7 @@ class Collected:
       windows: returns and costs of the last finished episodes, including those of this rollout.
       iteration: [] index of the iteration.
       plays_mean: [B] which environments play the mean action.
+      memory: [B, ...] the source's memory after the rollout, if episodes span iterations; otherwise None.
     """
 
     transitions: Transitions
@@ -47,6 +48,7 @@ class Collected:
     windows: PolicyWindows
     iteration: jax.Array
     plays_mean: jax.Array
+    memory: jax.Array | None = None
 
 
 @flax.struct.dataclass
@@ -178,12 +180,14 @@ class Part:
       size: bytes for one lane on one device.
       fields: paths of the settings that it grows with.
       kept: whether it is kept between iterations, so that a checkpoint copies it.
+      phase: when it is needed. Parts of different phases take turns in the same memory. Empty: always.
     """
 
     what: str
     size: int
     fields: tuple[str, ...]
     kept: bool = False
+    phase: str = ""
 
 
 class Source(abc.ABC):
@@ -235,6 +239,14 @@ class Source(abc.ABC):
     ) -> jax.Array | None:
         """Memories [B, ...] after a step. observation: [B, O] raw; action: [B, A]."""
         del config, state, statistics, observation, action
+        return memory
+
+    def resume(self, config: Config, state: Any, memory: jax.Array | None, environments: jax.Array) -> jax.Array | None:
+        """Memories [b, ...] with which environments [b] begin a rollout, if episodes span iterations.
+
+        memory: [b, ...] as the last rollout left it, which may be out of date.
+        """
+        del config, state, environments
         return memory
 
     @abc.abstractmethod

@@ -15,13 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from traces_jax.config import Config, ConfigError
-from traces_jax.core import episodes, normalize, optimize
+from traces_jax.core import episodes, normalize, optimize, spanning
 from traces_jax.core.keys import Stream, substream
 from traces_jax.estimator import refit
 from traces_jax.feedback import labels, query, trajectories
-from traces_jax.feedback.trajectories import Candidates, Cuts, Origin, Ring, Trajectories
-from traces_jax.sources import correction, metrics, schedule
+from traces_jax.feedback.trajectories import Candidates, Cuts, Ring, Trajectories
+from traces_jax.sources import candidates, correction, metrics
 from traces_jax.sources.base import FLOAT, Answers, Collected, Credits, Part, Query, Source
+from traces_jax.sources.candidates import Schedule
 
 # Settings that the pool grows with.
 ASKED = ("query.batch", "query.fraction", "environment.count", "environment.steps")
@@ -45,6 +46,7 @@ class LabelledState:
       labelled: [] trajectories labelled so far.
       queries: [] single (prefix) labels so far.
       notes: what the source notes of labelled trajectories in order to choose others; None if nothing.
+      open: the episodes that go on in the next rollout; None if none ever does.
     """
 
     fitted: optimize.Trained
@@ -57,6 +59,7 @@ class LabelledState:
     labelled: jax.Array
     queries: jax.Array
     notes: Any
+    open: spanning.Open | None
 
 
 @flax.struct.dataclass
@@ -172,6 +175,10 @@ class Labelled(Source):
         del config, rows
         return notes
 
+    def summed(self) -> tuple[str, ...]:
+        """Names of what is summed over an episode that spans iterations."""
+        return ()
+
     def correction(self, config: Config) -> int:
         """Number of labels of random picks that correct the measure; 0 where the measure is not a probability."""
         del config
@@ -179,23 +186,16 @@ class Labelled(Source):
 
     # --- Settings.
 
-    def schedule(self, config: Config) -> schedule.Schedule:
+    def schedule(self, config: Config) -> Schedule:
         """When labels are queried."""
-        return schedule.plan(config, self.task)
+        return candidates.schedule(config, self.task)
 
     def ends(self, config: Config) -> np.ndarray:
         """Lengths of the labelled prefixes, [P]; the last is that of the whole trajectory."""
         return trajectories.prefix_ends(self.task.horizon, config.labels.interval, config.labels.terminal_only)
 
     def check(self, config: Config) -> None:
-        settings = config.environment
-        if not settings.reset_each_iteration or settings.steps % self.task.horizon:
-            # A rollout must consist of full trajectories.
-            raise ConfigError(
-                f"environment.steps={settings.steps}, reset_each_iteration={settings.reset_each_iteration} is not "
-                f"right: labels are for whole episodes; a multiple of {self.task.horizon} steps, and true, would be "
-                f"right."
-            )
+        candidates.check(config, self.task)
         picks = self.schedule(config).picks
         if config.refit.store < picks:
             # All trajectories of a query are stored together and must not overwrite each other.
@@ -208,17 +208,15 @@ class Labelled(Source):
     def parts(self, config):
         plan, prefixes = self.schedule(config), len(self.ends(config))
         row = self.task.horizon * self.features * FLOAT + prefixes * (FLOAT + 1) + FLOAT
-        waiting = plan.places * plan.period * (row + 3 * FLOAT)
+        waiting = plan.pool * (row + 3 * FLOAT)
+        opened = candidates.open_bytes(config, self.task, self.features)
+        judged = 2 * FLOAT * (config.lagrange.window + config.mean_window)
         return [
             Part("trajectories that wait for a query", waiting, ASKED, kept=True),
+            Part("open episodes", opened, ("pool.tracked",), kept=True),
             Part("picked trajectories", plan.picks * row, ("query.batch", "environment.count")),
             Part("the store", config.refit.store * row, ("refit.store",), kept=True),
-            Part(
-                "their last episodes",
-                2 * FLOAT * (config.lagrange.window + config.mean_window),
-                ("lagrange.window",),
-                kept=True,
-            ),
+            Part("their last episodes", judged, ("lagrange.window",), kept=True),
         ]
 
     # --- State.
@@ -233,7 +231,7 @@ class Labelled(Source):
             notes = self.note(config, notes, prior.rows)
         return LabelledState(
             fitted=self.fresh(config, key) if prior is None else prior.fitted,
-            pool=trajectories.empty_pool(plan.places * plan.period, *sizes, watched),
+            pool=trajectories.empty_pool(plan.pool, *sizes, watched),
             store=store,
             judged=episodes.init_windows(config.lagrange.window, config.mean_window, ("costs", "violations")),
             residuals=correction.no_residuals(),
@@ -243,7 +241,19 @@ class Labelled(Source):
             labelled=jnp.zeros((), jnp.int32),
             queries=jnp.zeros((), jnp.int32),
             notes=notes,
+            open=spanning.init(
+                config,
+                self.task.horizon,
+                self.features,
+                memory=self.memory(config, config.environment.count),
+                summed=self.summed(),
+                watched=watched,
+            ),
         )
+
+    def resume(self, config, state, memory, environments):
+        del config
+        return memory if state.open is None or state.open.memory is None else state.open.memory[environments]
 
     def learned(self, state):
         return state.fitted
@@ -260,23 +270,19 @@ class Labelled(Source):
 
         Returns the state, the episodes, and their positions in the rollout.
         """
-        horizon = self.task.horizon
-        transitions, truth = collected.transitions, collected.truth
-        cuts = trajectories.find(truth.ended, truth.episode_length, self.schedule(config).places)
+        opened, cuts, taken, origin = candidates.cut(config, self.task, state.open, collected, inputs)
         rows = Trajectories(
-            inputs=cuts.take(inputs, horizon),
+            inputs=taken.inputs,
             length=cuts.length,
-            labels=self.label(config, cuts.take(truth.cost, horizon), cuts.length, cuts.last(transitions.terminated)),
+            labels=self.label(config, taken.cost, cuts.length, cuts.last(collected.transitions.terminated)),
             mask=self.mask(config, cuts.length),
         )
-        origin = Origin(
-            iteration=jnp.full(cuts.first.shape, collected.iteration),
-            environment=cuts.environment.astype(jnp.int32),
-            first=cuts.first.astype(jnp.int32),
-        )
-        watched = jax.tree.map(lambda leaf: cuts.take(leaf, horizon), truth.watched)
-        pool = trajectories.push(state.pool, Candidates(rows=rows, origin=origin, watched=watched))
-        return dataclasses.replace(state, pool=pool, seen=state.seen + jnp.sum(rows.valid)), rows, cuts
+        pool = trajectories.push(state.pool, Candidates(rows=rows, origin=origin, watched=taken.watched))
+        # A share of all episodes is due, though only those of tracked environments can be labelled.
+        seen = state.seen + jnp.sum(rows.valid if opened is None else collected.truth.ended)
+        before, after = (jnp.maximum(ring.written - self.schedule(config).pool, 0) for ring in (state.pool, pool))
+        cuts = dataclasses.replace(cuts, dropped=cuts.dropped + after - before)
+        return dataclasses.replace(state, pool=pool, seen=seen, open=opened), rows, cuts
 
     def asks(self, config, iteration):
         period = self.schedule(config).period
@@ -340,7 +346,7 @@ class Labelled(Source):
             **query.row,
         }
         residuals = new.labels[:, -1] - jnp.exp(query.expected[:, -1])
-        known = query.random & new.mask[:, -1]
+        known = query.random & new.mask[:, -1] & (self.correction(config) > 0)
         return dataclasses.replace(
             state,
             fitted=fitted,
@@ -358,15 +364,6 @@ class Labelled(Source):
             queries=state.queries + self.asked(config, new),
             notes=self.note(config, state.notes, new),
         ), row
-
-    def bias(self, config: Config, state: LabelledState) -> jax.Array:
-        """How much more often episodes are accepted than estimated, from labels of random picks, [2].
-
-        Of the policy that explores and of its mean action. Shrunk towards zero while there are few labels.
-        """
-        if not self.correction(config):
-            return jnp.zeros(2)
-        return correction.bias(state.residuals)
 
     def violations(self, config: Config, judged: episodes.PolicyWindows) -> jax.Array:
         """The estimated share [] of violating episodes, of the policy that must satisfy the constraint."""

@@ -20,7 +20,7 @@ from traces_jax.core import rollout
 from traces_jax.core.keys import Stream, stream
 from traces_jax.core.learner import Learner, LearnerState
 from traces_jax.feedback import labels
-from traces_jax.host import errors, files
+from traces_jax.host import errors, files, hosts
 from traces_jax.host.run import build as build_lib
 from traces_jax.sources import Credits
 
@@ -38,7 +38,7 @@ def episodes(built: build_lib.Built, state: LearnerState, count: int) -> dict[st
         return first_episodes(program.learner, settings, state, count)
 
     result = jax.jit(program.map_lanes(one_lane))(program.settings, state)
-    return {name: np.asarray(value) for name, value in jax.device_get(result).items()}
+    return {name: np.asarray(value) for name, value in hosts.values(result).items()}
 
 
 def first_episodes(learner: Learner, settings: Config, state: LearnerState, count: int) -> dict[str, jax.Array]:
@@ -282,30 +282,31 @@ def evaluate(
     label = result.pop("label")
     names = [lane.name for lane in built.lanes]
     summary = summarize(result, names, [name.partition(" ")[2] for name in names])
-    diverged = np.asarray(jax.device_get(state.diverged))
+    diverged = np.asarray(hosts.values(state.diverged))
     for row, iteration, end in zip(summary["lanes"], iterations, diverged, strict=True):
         row["iteration"] = int(iteration)
         if end >= 0:
             row["diverged"] = int(end)
-    played = None if kept is None else np.asarray(jax.device_get(kept.iteration))
+    played, gap = (None, None) if kept is None else map(np.asarray, hosts.values((kept.iteration, kept.gap)))
     certified = min(count, built.config.run.certificate) if deployed and learner.source.learns else 0
     for lane, row in enumerate(summary["lanes"]):
-        if kept is not None and played is not None:
-            row |= {"policy": int(played[lane]), "satisfied": bool(jax.device_get(kept.gap)[lane] <= 0)}
+        if played is not None and gap is not None:
+            row |= {"policy": int(played[lane]), "satisfied": bool(gap[lane] <= 0)}
         if certified:
             row["certificate"] = certificate(label[lane, :certified])
     iteration = int(iterations.max())
     summary = {"task": built.config.task, "iteration": iteration, "episodes": count, **summary}
-    with files.writing(place.parent):
-        place.parent.mkdir(exist_ok=True)
-    files.write_arrays(
-        place.with_name(f"{place.name}.npz"),
-        lanes=np.asarray(names),
-        iteration=np.asarray(iteration),
-        diverged=diverged,
-        **result,
-    )
-    files.write_text(place.with_name(f"{place.name}.json"), json.dumps(summary, indent=2) + "\n")
+    if hosts.first():
+        with files.writing(place.parent):
+            place.parent.mkdir(exist_ok=True)
+        files.write_arrays(
+            place.with_name(f"{place.name}.npz"),
+            lanes=np.asarray(names),
+            iteration=np.asarray(iteration),
+            diverged=diverged,
+            **result,
+        )
+        files.write_text(place.with_name(f"{place.name}.json"), json.dumps(summary, indent=2) + "\n")
     console = rich.console.Console()
     console.print(table(summary, built.config.task, count))
     if played is not None:
