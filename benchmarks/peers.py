@@ -120,7 +120,7 @@ class Ours:
         settings = importlib.import_module(f"experiments.{experiment}").get_config()
         settings.update({"preset": "paper", "physics": "native", "method": {"source": "oracle"}})
         settings.update({"ppo": {"minibatch": MINIBATCH, "passes": PASSES, "entropy": 0.0}})
-        settings.update({"environment": {"steps": steps // settings.environment.count}})
+        settings.update({"environment": {"count": steps // settings.environment.steps}})
         config = config_lib.from_dict(presets.apply(settings.to_dict(), ("ppo.minibatch", "ppo.entropy")))
         assert config.iteration_steps == steps
         self.built, self.steps = build_lib.build(config), steps

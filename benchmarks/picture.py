@@ -18,7 +18,7 @@ from traces_jax.host import errors, files, runtime
 
 _WIDTH, _HEIGHT = 480, 288
 # Frames are drawn this many times larger and then averaged: fine edges.
-_FINE = 2
+FINE = 2
 _QUALITIES = (80, 65, 50, 35, 20)
 MOST_BYTES = 800_000
 
@@ -42,18 +42,17 @@ def draw(run: pathlib.Path, step: str, seed: int | None, steps: int) -> tuple[li
     pictures = render.frames(
         task.physics.mj_model,
         episode.qpos[shown],
-        width=_FINE * _WIDTH,
-        height=_FINE * _HEIGHT,
+        width=FINE * _WIDTH,
+        height=FINE * _HEIGHT,
         every=every,
-        shadows=True,
     )
     return list(render.with_curves(map(shrink, pictures), below, every)), float(rate)
 
 
 def shrink(picture: np.ndarray) -> np.ndarray:
-    """The mean of each `_FINE` x `_FINE` pixels; uint8 [_FINE H, _FINE W, 3] -> [H, W, 3]."""
-    height, width = (size // _FINE for size in picture.shape[:2])
-    return picture.reshape(height, _FINE, width, _FINE, 3).mean(axis=(1, 3)).round().astype(np.uint8)
+    """The mean of each `FINE` x `FINE` pixels; uint8 [FINE H, FINE W, 3] -> [H, W, 3]."""
+    height, width = (size // FINE for size in picture.shape[:2])
+    return picture.reshape(height, FINE, width, FINE, 3).mean(axis=(1, 3)).round().astype(np.uint8)
 
 
 def write(path: pathlib.Path, frames: Sequence[np.ndarray], rate: float, most: int = MOST_BYTES) -> int:

@@ -40,15 +40,13 @@ class Painter:
         camera: str | mujoco.MjvCamera = "track",
         width: int = WIDTH,
         height: int = HEIGHT,
-        shadows: bool = False,
     ):
-        """shadows: without a GPU they take most of the time."""
         _choose_backend()
         self._model = copy.copy(mj_model)  # the frame buffer is resized in a copy, not in the caller's model
         self._model.vis.global_.offwidth = width
         self._model.vis.global_.offheight = height
         self._data = mujoco.MjData(self._model)
-        self._camera, self._shadows = camera, shadows
+        self._camera = camera
         try:
             self._renderer = mujoco.Renderer(self._model, height, width)
         # A missing library raises any of these, depending on backend and driver.
@@ -65,7 +63,8 @@ class Painter:
         mujoco.mj_comPos(self._model, self._data)
         mujoco.mj_camlight(self._model, self._data)
         self._renderer.update_scene(self._data, camera=self._camera)
-        self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = self._shadows
+        # Without a GPU, shadows and reflections would take most of the rendering time.
+        self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
         self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
         return self._renderer.render()
 
@@ -88,10 +87,9 @@ def frames(
     width: int = WIDTH,
     height: int = HEIGHT,
     every: int = 1,
-    shadows: bool = False,
 ) -> Iterator[np.ndarray]:
     """Draws every `every`-th state of qpos [T, nq]. Yields uint8 [height, width, 3]."""
-    with Painter(mj_model, camera=camera, width=width, height=height, shadows=shadows) as painter:
+    with Painter(mj_model, camera=camera, width=width, height=height) as painter:
         for state in qpos[::every]:
             yield painter.draw(state)
 
