@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help train test lint bench fuzz kill label-demo clean
+.PHONY: help train test lint bench bench-accelerator fuzz kill label-demo clean
 
 help:  ## Show this list.
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python >= 3.11 is needed, {v[0]}.{v[1]} found; set PYTHON=python3.11")'
@@ -30,6 +30,9 @@ lint: $(STAMP)  ## Check style and types.
 bench: $(STAMP)  ## Print the speed table, and what a study costs.
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.study
+
+bench-accelerator: $(STAMP)  ## Print and save the table for this GPU or TPU, to be pasted into an issue (small on a CPU).
+	$(BIN)/python -m benchmarks.accelerator
 
 fuzz: $(STAMP)  ## Damage files and settings by the ten thousand, print what their readers made of them.
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.fuzz_files

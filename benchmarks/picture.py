@@ -30,11 +30,13 @@ def draw(run: pathlib.Path, step: str, seed: int | None, steps: int) -> tuple[li
     loaded = restore.load(run, step, seed, lambda text: print(text, file=sys.stderr))
     task = loaded.built.task
     episode = evaluation.episode(loaded.built, loaded.policies)
-    if episode.credit is None or not isinstance(task, tasks.PhysicsTask):
+    if episode.credit is None or episode.probability is None or not isinstance(task, tasks.PhysicsTask):
         raise errors.UserError(f"--run={run} is not right: a run of a task with physics, from labels, would be right.")
     every, rate = render.pace(task.physics.environment_seconds)
     shown = slice(0, steps)
-    below = strip.Strip(episode.credit[shown], episode.cost[shown], episode.limit, width=_WIDTH)
+    below = strip.Strip(
+        episode.credit[shown], episode.probability[shown], episode.cost[shown], episode.limit, width=_WIDTH
+    )
     pictures = render.frames(task.physics.mj_model, episode.qpos[shown], width=_WIDTH, height=_HEIGHT, every=every)
     return list(render.with_curves(pictures, below, every)), float(rate)
 

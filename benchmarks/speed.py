@@ -1,9 +1,11 @@
 """The speed table: every rate as a ratio to MuJoCo's own stepping, measured in the same run.
 
-  make bench                                   all rows, about half an hour
+  make bench                                   all rows, about three quarters of an hour
   python -m benchmarks.speed --only rollout    one group of rows
   python -m benchmarks.speed --only tasks      rollouts of every task
   python -m benchmarks.speed --only traces     what learning the cost adds to an iteration
+  python -m benchmarks.speed --only solvers    training with each solver of the paper
+  python -m benchmarks.speed --only wide       thousands of environments, episodes across iterations
 
 Ours and raw stepping are timed in turns on the same number of environments and cores, raw stepping through the actions
 of the first policy's rollout, and the median of the ratios is reported: a shared machine may change speed under us,
@@ -34,6 +36,7 @@ from absl import flags
 
 from traces_jax import config as config_lib
 from traces_jax import tasks
+from traces_jax.config import presets
 from traces_jax.core import optimize
 from traces_jax.estimator import network, objective, refit
 from traces_jax.feedback import trajectories
@@ -41,7 +44,10 @@ from traces_jax.host import cli, runtime
 from traces_jax.host.run import build as build_lib
 
 _ONLY = flags.DEFINE_enum(
-    "only", "all", ["all", "rollout", "training", "start", "memory", "tasks", "traces"], "Rows to measure."
+    "only",
+    "all",
+    ["all", "rollout", "training", "start", "memory", "tasks", "traces", "solvers", "wide"],
+    "Rows to measure.",
 )
 _EXPERIMENT = flags.DEFINE_string("experiment", "ant", "File in experiments/ that all rows but those of `tasks` use.")
 _REPEATS = flags.DEFINE_integer("repeats", 5, "Measurements of each ratio.")
@@ -51,6 +57,10 @@ _EXPERIMENTS = (
     "ant", "half_cheetah", "hopper", "walker2d", "point_circle1", "point_circle2", "car_circle1", "car_circle2",
     "ball_run", "car_run", "drone_run", "ant_run",
 )  # fmt: skip
+
+# Solvers of the paper, and the share of raw stepping that training with them should reach. One step of the policy in an
+# iteration, as in TRPO, costs less than passes over minibatches.
+_SOLVERS = {"ppo_lag": 0.75, "cppo_pid": 0.75, "cup": 0.75, "focops": 0.75, "trpo_saute": 0.85}
 
 # The least time for which a ratio is measured.
 _SECONDS = 5.0
@@ -76,6 +86,21 @@ def main() -> int:
             _overhead("car_run", passes=20, aim="<= +10 %"),
             _refit(),
         ],
+        "solvers": lambda: [
+            _rate(
+                f"training, ant, {solver}, 2 seeds",
+                "ant",
+                2,
+                learn=True,
+                aim=f">= {aim:.2f}",
+                method={"source": "oracle", "solver": solver},
+            )
+            for solver, aim in _SOLVERS.items()
+        ],
+        "wide": lambda: [
+            _rate(f"training, {source}, 2048 x 32", "half_cheetah", 1, learn=True, aim=">= 0.60", **_wide(source))
+            for source in ("oracle", "traces")
+        ],
     }
     table = rich.table.Table(title=f"{_EXPERIMENT.value} on {runtime.core_count()} CPU cores")
     for column in ("what", "measured", "aim"):
@@ -96,9 +121,22 @@ def _config(experiment: str, **changes: Any) -> config_lib.Config:
     return config_lib.from_dict(settings.to_dict())
 
 
-def _rate(what: str, experiment: str, seeds: int, *, learn: bool, aim: str) -> Row:
-    """Steps per second of whole iterations, or of their rollouts alone, over raw stepping."""
-    config = _config(experiment, seeds=seeds)
+def _wide(source: str) -> dict[str, Any]:
+    """The preset for accelerators with 2048 environments and 32 steps."""
+    preset = presets.accelerator("", source)
+    return {
+        **preset,
+        "method": {"source": source},
+        "steps": 2048 * 32 * 1000,
+        "environment": {**preset["environment"], "count": 2048, "steps": 32},
+        "ppo": {**preset["ppo"], "minibatch": 1792},
+        "constraint": {"share": 0.125},
+    }
+
+
+def _rate(what: str, experiment: str, seeds: int, *, learn: bool, aim: str, **changes: Any) -> Row:
+    """Steps per second of whole iterations, or of their rollouts alone, over raw stepping. changes: of settings."""
+    config = _config(experiment, seeds=seeds, **changes)
     built = build_lib.build(config)
     program = built.program
     collect = jax.jit(program.map_lanes(lambda settings, state: program.learner.collect(settings, state, 0)[1].action))

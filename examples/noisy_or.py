@@ -9,7 +9,7 @@ which is enough for a probability of d. Train with it:
 import jax
 import jax.numpy as jnp
 
-from traces_jax.core import episodes, networks
+from traces_jax.core import networks
 from traces_jax.estimator import credit
 from traces_jax.feedback import trajectories
 from traces_jax.sources import Stepwise
@@ -31,9 +31,8 @@ class NoisyOr(Stepwise):
         # A fresh network says 0; an episode of a hundred steps must not be hopeless from the start.
         return jax.nn.softplus(self.module(config).apply(params, inputs)[..., 0] - 5.0)
 
-    def read(self, config, params, inputs, ended):
-        cost = self.cost(config, params, inputs)
-        return {"mean": cost, "log_probability": -episodes.running_sum(cost, ended)}
+    def log_probability(self, config, params, totals):
+        return -totals["costs"]
 
     def loss(self, config, params, inputs, rows):
         total = jnp.cumsum(self.cost(config, params, inputs), axis=0)

@@ -284,7 +284,7 @@ def test_a_policy_that_diverges_leaves_no_file(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"config": None}, "--config is missing; give an experiment file such as experiments/ant.py."),
+        ({"config": None}, "--config is missing; give a file, or one of ant,"),
         ({"out": None}, "--out is missing; give it as in --out data.hdf5."),
         ({"episodes": "0"}, "--episodes=0 is not right: it must be at least 1."),
         ({"out": "nowhere/data.hdf5"}, "--out=nowhere/data.hdf5 cannot be written: folder 'nowhere' does not exist."),

@@ -1,6 +1,7 @@
 """What is constrained, on which episodes it is measured, and which policy is deployed."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +10,12 @@ import pytest
 from helpers import make_config, train
 
 from traces_jax import tasks
-from traces_jax.core import batch, episodes, kept, normalize, spread
+from traces_jax.core import agent, batch, episodes, kept, normalize, spread
 from traces_jax.core import learner as learner_lib
 from traces_jax.estimator import credit
 from traces_jax.host.run import evaluation
 from traces_jax.solvers import multipliers
+from traces_jax.sources import correction
 
 SMALL = {
     "task": "ProbeBudget", "physics": "native", "steps": 160, "environment": {"count": 4, "steps": 10},
@@ -34,14 +36,20 @@ def test_the_controller_by_hand():
     """A full violation multiplies by e in 20 iterations, and by e more while it lasts; there are two bounds."""
     state = multipliers.init(2.0)
     for _ in range(20):
-        state = multipliers.integrate(state, jnp.float32(1.0), True, gain=0.05, maximum=20.0)
+        state = multipliers.integrate(state, jnp.float32(1.0), True, gain=0.05, minimum=0.05, maximum=20.0)
     np.testing.assert_allclose(state.multiplier, 2.0 * np.e, rtol=1e-5)
     np.testing.assert_allclose(multipliers.controlled(state.multiplier, -1.0, gain=1.0), 2.0, rtol=1e-5)
-    still = multipliers.integrate(state, jnp.float32(1.0), False, gain=0.05, maximum=20.0)
+    still = multipliers.integrate(state, jnp.float32(1.0), False, gain=0.05, minimum=0.05, maximum=20.0)
     assert still.multiplier == state.multiplier, "an old measure is no news"
-    high = multipliers.integrate(state, jnp.float32(1.0), True, gain=9.0, maximum=20.0)
-    low = multipliers.integrate(high, jnp.float32(-1.0), True, gain=9.0, maximum=20.0)
+    high = multipliers.integrate(state, jnp.float32(1.0), True, gain=9.0, minimum=0.05, maximum=20.0)
+    low = multipliers.integrate(high, jnp.float32(-1.0), True, gain=9.0, minimum=0.05, maximum=20.0)
     np.testing.assert_allclose([high.multiplier, low.multiplier], [20.0, 0.05], rtol=1e-6)
+
+
+def test_the_bound_of_the_multiplier_rises_by_hand():
+    """From 2 to 20: twice the root of ten after half of the run."""
+    at = [multipliers.rising(2.0, 20.0, jnp.float32(progress)) for progress in (0.0, 0.5, 1.0)]
+    np.testing.assert_allclose(at, [2.0, 2.0 * np.sqrt(10.0), 20.0], rtol=1e-6)
 
 
 # --- The cost ------------------------------------------------------------------------------------------------------
@@ -67,17 +75,69 @@ def test_a_recent_size_by_hand():
 # --- Which episodes are measured -----------------------------------------------------------------------------------
 
 
-def test_the_worse_of_two_policies_is_measured():
+def test_both_policies_are_measured():
     windows = episodes.init_windows(10, 2, ("costs",))
     assert (windows.noisy.size, windows.mean.size) == (10, 2)
     ended, plays_mean = jnp.asarray([[True, True, False]]), jnp.asarray([True, False, False])
     windows = episodes.push_windows(windows, ended, plays_mean, costs=jnp.asarray([[7.0, 3.0, 99.0]]))
-    by_policy = {policy: float(episodes.worst(windows, policy)["costs"]) for policy in ("mean", "noisy", "both")}
-    assert by_policy == {"mean": 7.0, "noisy": 3.0, "both": 7.0}
+    np.testing.assert_array_equal(episodes.both(windows, "costs"), [3.0, 7.0])
     only = episodes.push_windows(
         episodes.init_windows(10, 2, ("costs",)), ended & plays_mean, plays_mean, costs=jnp.ones((1, 3))
     )
-    assert np.isnan(episodes.worst(only, "both")["costs"]), "no measure before both have ended an episode"
+    assert np.isnan(episodes.both(only, "costs")).tolist() == [True, False], "no noisy episode has ended"
+
+
+@pytest.mark.parametrize(
+    ("policy", "noisy", "mean", "expected"),
+    [
+        ("mean", 3.0, 7.0, 7.0),
+        ("noisy", 3.0, 7.0, 3.0),
+        # After a quarter of the run, a quarter of what the mean action is worse.
+        ("both", 3.0, 7.0, 4.0),
+        ("both", 7.0, 3.0, 7.0),
+    ],
+)
+def test_the_mean_action_counts_more_and_more(policy, noisy, mean, expected):
+    config = make_config(**SMALL, constraint={"policy": policy})
+    assert config.iterations == 4
+    found = episodes.constrained(jnp.float32(noisy), jnp.float32(mean), config, jnp.int32(1))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert np.isnan(episodes.constrained(jnp.float32(np.nan), jnp.float32(mean), config, jnp.int32(1))) == (
+        policy != "mean"
+    )
+
+
+def test_the_noise_is_bounded_more_and_more():
+    """From 1 to 0.1: half of the logarithm after half of the run. With 1 there is no bound."""
+    at = [float(agent.most_noise(0.0, 0.1, jnp.float32(progress))) for progress in (0.0, 0.5, 1.0)]
+    np.testing.assert_allclose(np.exp(at), [1.0, 0.1**0.5, 0.1], rtol=1e-6)
+    assert agent.most_noise(0.0, 1.0, jnp.float32(0.5)) == np.inf
+    _, state, _ = train(make_config(**{**SMALL, "policy": {"hidden": (4,), "final_noise": 0.01}}))
+    # The last update is the fourth of four, three quarters through.
+    np.testing.assert_allclose(state.agent.actor.params["params"]["log_std"], 0.75 * np.log(0.01), rtol=1e-5)
+
+
+def test_the_smallest_advantage_by_hand():
+    """An event of half a tolerance of 0.1, seen by 1 / (1 - 0.9 * 0.5) steps of 100; by all of an episode of one."""
+    of = functools.partial(batch.smallest_advantage, jnp.float32(0.1), gamma=0.9, decay=0.5)
+    np.testing.assert_allclose(of(horizon=100), 0.05 * np.sqrt(1 / 0.55 / 100), rtol=1e-6)
+    np.testing.assert_allclose(of(horizon=1), 0.05, rtol=1e-6)
+
+
+def test_residuals_of_each_policy_fade_by_hand():
+    none = correction.no_residuals()
+    found = correction.add_residuals(
+        none,
+        values=jnp.asarray([1.0, -0.5, 9.0, 0.25]),
+        known=jnp.asarray([True, True, False, True]),
+        plays_mean=jnp.asarray([False, True, False, False]),
+        memory=4,
+    )
+    np.testing.assert_allclose(found.total, [0.75 * 1.0 + 0.25, -0.5])
+    np.testing.assert_allclose(found.weight, [0.75 + 1.0, 1.0])
+    for _ in range(200):
+        found = correction.add_residuals(found, jnp.ones(1), jnp.ones(1, bool), jnp.zeros(1, bool), memory=4)
+    np.testing.assert_allclose([found.total[0], found.weight[0]], [4.0, 4.0], rtol=1e-5)
 
 
 def test_some_environments_play_the_mean_action_and_are_not_learned_from():
@@ -120,11 +180,18 @@ def test_the_newest_policy_that_satisfies_the_constraint_is_kept():
     found = kept.init(policy(0))
     held = []
     for iteration, gap in enumerate([np.nan, 0.5, 0.7, 0.2, -0.1, -0.05, 0.3, np.nan]):
-        found = kept.update(found, policy(iteration), jnp.int32(iteration), jnp.float32(gap))
+        found = kept.update(found, policy(iteration), jnp.int32(iteration), jnp.float32(gap), jnp.bool_(True))
         held.append(int(found.policy.actor))
     # None is measured, then the least violating one, then the newest that satisfies it.
     assert held == [0, 1, 1, 3, 4, 5, 5, 5]
     assert (int(found.iteration), float(found.gap)) == (5, pytest.approx(-0.05))
+    # A measure of episodes that ended earlier says nothing of this policy.
+    again = kept.update(found, policy(8), jnp.int32(8), jnp.float32(-0.05), jnp.bool_(False))
+    assert int(again.iteration) == 5
+
+
+def test_half_a_tolerance_is_the_margin_of_the_kept_policy():
+    assert [float(kept.gap(*map(jnp.float32, of))) for of in ((0.05, 0.1, 0.1), (25.0, 25.0, 2.5))] == [0.0, 1.25]
 
 
 def test_the_kept_policy_is_what_is_evaluated():

@@ -69,3 +69,24 @@ def test_lanes_by_vmap_are_single_runs():
     for lane in range(2):
         ours, alone = (jax.tree.map(lambda leaf, lane=lane: leaf[lane], tree) for tree in (together, lanes))
         assert_trees_close(ours, gradient(alone), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_states_go_on_where_others_left_off(restarts):
+    """In two pieces as in one, and so are the gradients."""
+    layer = layer_of(4)
+    inputs = jax.random.normal(jax.random.key(1), (TIMES, BATCH, FEATURES))
+    began = jnp.zeros((TIMES, BATCH), bool).at[3, 1].set(restarts).at[5, 2].set(restarts)
+    weight = jax.random.normal(jax.random.key(2), (TIMES, BATCH, 4))
+
+    def pieces(layer, inputs):
+        first = gru.run(layer, gru.from_input(layer, inputs[:3]), began[:3])
+        return jnp.concatenate([first, gru.run(layer, gru.from_input(layer, inputs[3:]), began[3:], first[-1])])
+
+    def total(states):
+        return lambda *of: jnp.sum(weight * states(*of))
+
+    whole = lambda *of: plain(*of, began)  # noqa: E731
+    np.testing.assert_allclose(pieces(layer, inputs), whole(layer, inputs), rtol=1e-5, atol=1e-6)
+    found = jax.grad(total(pieces), argnums=(0, 1))(layer, inputs)
+    assert_trees_close(found, jax.grad(total(whole), argnums=(0, 1))(layer, inputs), rtol=1e-4, atol=1e-5)

@@ -69,13 +69,13 @@ def test_an_old_measure_counts_once():
     """Episodes of ten steps in rollouts of five: one ends in every second iteration, and only then there is news."""
     _, state, rows = train(
         make_config(
-            task="ProbeBudget", physics="native", steps=80,
-            environment={"count": 2, "steps": 5, "reset_each_iteration": False}, constraint={"cost_limit": 0.5},
-            lagrange={"rule": "adam", "initial": 1.0, "lr": RATE}, ppo={"minibatch": 10, "passes": 1},
+            task="ProbeBudget", physics="native", steps=40,
+            environment={"count": 1, "steps": 5, "reset_each_iteration": False}, constraint={"cost_limit": 0.5},
+            lagrange={"rule": "adam", "initial": 1.0, "lr": RATE}, ppo={"minibatch": 5, "passes": 1},
             policy={"hidden": (4,)}, critic={"hidden": (4,)},
         )
     )  # fmt: skip
-    assert rows["episode/count"][0].tolist() == [0, 2] * 4
+    assert rows["episode/count"][0].tolist() == [0, 1] * 4
     moved = np.diff(rows["constraint/multiplier"][0], prepend=np.float32(1.0))
     assert np.all(moved[::2] == 0) and np.all(moved[1::2] > 0)
     assert int(state.solver.multiplier.optimizer.count[0]) == 4, "moments of Adam stand still as well"

@@ -5,12 +5,17 @@ import pathlib
 
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 import pytest
 from helpers import make_config, train
 from mujoco.mjx._src import collision_driver
 
-from traces_jax import tasks
+from traces_jax import physics, tasks
+from traces_jax.host import errors
+from traces_jax.host.run import build
+from traces_jax.physics import mjx as mjx_physics
+from traces_jax.tasks.base import MODELS
 
 GOLDENS = json.loads((pathlib.Path(__file__).parent / "goldens/velocity.json").read_text())
 
@@ -75,3 +80,35 @@ def test_training_end_to_end():
     assert ours.keys() == reference.keys()
     for name, values in ours.items():
         np.testing.assert_allclose(values, reference[name], rtol=1e-2, atol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("path", sorted(MODELS.glob("*.xml")), ids=lambda path: path.stem)
+def test_bounds_of_the_solver_do_not_change_a_step(path):
+    """In C, where steps are cheap: the same states with and without the bounds, under random controls."""
+    free = mujoco.MjModel.from_xml_path(str(path))
+    bound = mjx_physics._tuned(free)
+    assert path.stem == "point_circle" or bound.opt.ls_iterations < free.opt.ls_iterations
+    data, other = mujoco.MjData(free), mujoco.MjData(bound)
+    random = np.random.default_rng(1)
+    low, high = np.where(free.actuator_ctrllimited, free.actuator_ctrlrange.T, [[-1.0], [1.0]])
+    for step in range(400):
+        if step % 5 == 0:
+            data.ctrl[:] = random.uniform(low, high)
+        for name in ("qpos", "qvel", "qacc_warmstart", "ctrl"):
+            getattr(other, name)[:] = getattr(data, name)
+        mujoco.mj_step(free, data)
+        mujoco.mj_step(bound, other)
+        np.testing.assert_allclose(other.qvel, data.qvel, atol=1e-6)
+
+
+def test_warp_is_refused_in_a_sentence_where_it_cannot_run(monkeypatch):
+    assert build.choose_physics("auto", "cpu", "warp") == "native"
+    with pytest.raises(errors.UserError, match=r"mjx.impl='warp' is not right here: it runs on NVIDIA GPUs, not on cp"):
+        build.choose_physics("mjx", "cpu", "warp")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(errors.UserError, match=r"the package warp-lang is missing; mjx.impl=jax runs everywhere\.$"):
+        build.choose_physics("auto", "gpu", "warp")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    assert build.choose_physics("auto", "gpu", "warp") == "mjx-warp"
+    with pytest.raises(physics.PhysicsError, match=r"mjx.impl='warp' is not right for ball_run.xml: it has no drag"):
+        tasks.make("SafetyBallRun-v0", backend="mjx-warp")

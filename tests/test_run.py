@@ -58,6 +58,17 @@ SAUTE = {
 }
 
 
+# Stopped in the middle of episodes of which an estimator knows the first half.
+OPEN = {
+    **TRACES,
+    "environment": {"count": 4, "steps": 5, "reset_each_iteration": False},
+    "steps": 120,
+    "ppo": {"minibatch": 10, "passes": 1},
+    "pool": {"tracked": 2},
+    "query": {"fraction": 0.5, "batch": 1},
+}
+
+
 def stop_after(monkeypatch, iterations: int) -> None:
     """Makes the run believe that Ctrl-C was pressed in its `iterations`-th iteration."""
     from traces_jax.core import parallel
@@ -73,7 +84,9 @@ def stop_after(monkeypatch, iterations: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "iterations"), [(HOPPER, 2), (TRACES, 3), (SAUTE, 3)], ids=["oracle", "traces", "saute"]
+    ("settings", "iterations"),
+    [(HOPPER, 2), (TRACES, 3), (SAUTE, 3), (OPEN, 3)],
+    ids=["oracle", "traces", "saute", "open"],
 )
 def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(settings, iterations, tmp_path, monkeypatch):
     """With physics, and with episodes that run on across the stop; with a pool and a store; with a budget."""

@@ -114,7 +114,7 @@ def test_the_value_at_the_end_of_an_episode_knows_what_is_left():
     critic = state.agent.reward_critic.params
     for version in ("as_published", "as_released"):
         own = dataclasses.replace(config, method=dataclasses.replace(config.method, solver_version=version))
-        batch, _ = batch_lib.make(
+        batch, _, _ = batch_lib.make(
             own, made.solver, state.agent, state.normalizers, transitions, truth.cost,
             tolerance=jnp.float32(1.0), learned=False,
         )  # fmt: skip

@@ -213,6 +213,7 @@ def test_the_gap_is_in_the_unit_of_advantages(name):
     verdict = sources.Verdict(
         cost=jnp.zeros((1, 1)),
         measure=jnp.float32(35.0),
+        deployed=jnp.float32(35.0),
         limit=jnp.float32(25.0),
         tolerance=jnp.float32(2.5),
         fresh=jnp.asarray(True),
@@ -255,6 +256,27 @@ def test_costs_are_compared_with_their_limit_as_they_are():
         "normalize.costs=recent is not right with method.solver=cpo: it compares costs with their limit, which is not "
         "normalized; never would be right."
     )
+
+
+@pytest.mark.parametrize("source", [*config_lib.SOURCES, "examples.noisy_or:NoisyOr"])
+def test_every_pair_goes_together_or_says_why_not(source):
+    """All of the table in docs/solvers.md, with costs that are scaled and with costs as they are."""
+    found = {}
+    for costs in ("recent", "never"):
+        for solver in config_lib.SOLVERS:
+            try:
+                refusal(source, solver, normalize={"costs": costs})
+            except config_lib.ConfigError as error:
+                found[solver, costs] = str(error)
+    if source == "traces":
+        budget = ("cpo", "p3o", "trpo_saute", "ppo_saute")
+        assert found.keys() == {(solver, costs) for solver in budget for costs in ("recent", "never")}
+        assert all(
+            "constraint.form=jensen, or method.solver=ppo_lag, would be right." in said for said in found.values()
+        )
+    else:
+        assert found.keys() == (set() if source == "oracle" else {("cpo", "recent"), ("p3o", "recent")})
+        assert all(said.endswith("which is not normalized; never would be right.") for said in found.values())
 
 
 @pytest.mark.parametrize("solver", config_lib.SOLVERS)

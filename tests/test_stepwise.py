@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_trees_close, train
+from helpers import ROOT, assert_trees_close, train
 from test_import_torch import AUTHORS, SHARED, save_arrays
 from test_pretrain import config_of, record, write
 from test_traces import probe
@@ -65,10 +65,10 @@ def test_the_logit_is_the_threshold_minus_the_costs():
     source, params = half_a_unit(config)
     # Two environments; an episode of the second ends after three steps.
     ended = jnp.zeros((5, 2), bool).at[2, 1].set(True)
-    said = source.read(config, params, jnp.zeros((5, 2, 2)), ended)
-    np.testing.assert_allclose(said["mean"], np.full((5, 2), 0.5), rtol=1e-6)
+    said = source.read(config, params, jnp.zeros((5, 2, 2)), ended, {})
+    np.testing.assert_allclose(said.cost, np.full((5, 2), 0.5), rtol=1e-6)
     logit = np.asarray([[1.5, 1.5], [1.0, 1.0], [0.5, 0.5], [0.0, 1.5], [-0.5, 1.0]])
-    np.testing.assert_allclose(said["log_probability"], -np.log1p(np.exp(-logit)), rtol=1e-5)
+    np.testing.assert_allclose(said.log_probability, -np.log1p(np.exp(-logit)), rtol=1e-5)
     assert source.sums(config)
     assert float(source.budget(config, state_of(params))) == pytest.approx(2.0)
 
@@ -292,6 +292,29 @@ def test_the_discounted_alpha():
     config = config_of(method={"source": "rlsf"}, rlsf={"alpha": 0.5})
     source = sources.RLSF(TASK)
     assert source.sums(config) and float(source.budget(config, None)) == 0.5
+
+
+# --- From outside --------------------------------------------------------------------------------------------------
+
+
+def test_the_example_is_as_short_as_it_says():
+    """Trained by `test_probes.test_the_guilty_steps_are_found`."""
+    assert len((ROOT / "examples/noisy_or.py").read_text().strip().splitlines()) <= 60
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("examples.crpo:CRPO", "CRPO must be a class derived from traces_jax.sources.Source."),
+        ("examples.nothing:Own", "there is no module 'examples.nothing'; start from the folder that has it."),
+        ("traces_jax.sources:Stepwise", "Stepwise must define budget, cost, loss, module, normalizes, read."),
+    ],
+)
+def test_sources_that_are_not_right(name, says):
+    with pytest.raises(sources.SourceError) as caught:
+        sources.make(config_of(method={"source": name}), TASK)
+    assert str(caught.value).startswith(f"method.source '{name}' ") and says in str(caught.value)
+    assert str(caught.value).count(". ") == 0
 
 
 # --- Both ----------------------------------------------------------------------------------------------------------

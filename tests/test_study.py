@@ -44,7 +44,7 @@ def test_every_shipped_study_can_be_planned(path):
 def test_the_shipped_studies_are_those_of_the_paper():
     assert {path.stem for path in SHIPPED} == {
         "main_table", "low_data", "random_init", "selection", "d", "noise", "clamp", "interval", "terminal_only",
-        "b50", "matched_labels", "appendix", "smoke", "solvers", "human",
+        "b50", "matched_labels", "appendix", "smoke", "solvers", "systems", "human",
     }  # fmt: skip
     main = read.study(ROOT / "experiments/studies/main_table.py")
     assert {row.task for row in main.rows} == set(TASKS) and len(TASKS) == 12

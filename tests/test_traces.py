@@ -17,7 +17,7 @@ from traces_jax.core import episodes, optimize
 from traces_jax.estimator import credit, network, objective, refit
 from traces_jax.feedback import query, trajectories
 from traces_jax.host.run import build, evaluation
-from traces_jax.sources.labelled import Schedule
+from traces_jax.sources.candidates import Schedule
 
 PROBE = {
     "task": "ProbeBudget",
@@ -68,7 +68,7 @@ def test_a_query_every_few_iterations(default_run):
     """Eight episodes in an iteration, a quarter of them labelled, four at a time: after every second iteration."""
     config = probe()
     source = sources.make(config, tasks.make("ProbeBudget"))
-    assert source.schedule(config) == Schedule(places=8, period=2, picks=4)
+    assert source.schedule(config) == Schedule(places=8, period=2, pool=16, picks=4)
     _, _, rows = default_run
     np.testing.assert_array_equal(rows["labels/trajectories"][0], [0, 4, 4, 8, 8, 12])
     # Prefixes of 2, 4, 6, 8 and 10 steps.
@@ -97,7 +97,7 @@ def test_the_share_of_labels_holds_over_a_run():
         refit={"passes": 1, "steps": 1},
     )  # fmt: skip
     built, state, rows = train(config)
-    assert built.program.learner.source.schedule(config) == Schedule(places=10, period=1, picks=2)
+    assert built.program.learner.source.schedule(config) == Schedule(places=10, period=1, pool=10, picks=2)
     np.testing.assert_array_equal(rows["labels/trajectories"][0], [1, 2, 3, 4, 6, 7, 8, 9])
     np.testing.assert_array_equal(rows["labels/queries"], 5 * rows["labels/trajectories"])
     kept = jax.tree.map(lambda leaf: np.asarray(leaf)[0], state.source.store.rows)
@@ -110,11 +110,11 @@ def test_the_share_of_labels_holds_over_a_run():
 @pytest.mark.parametrize(
     ("fraction", "count", "batch", "expected"),
     [
-        (0.11, 10, 1, Schedule(places=10, period=1, picks=2)),
-        (0.06, 20, 1, Schedule(places=20, period=1, picks=2)),
-        (0.07, 100, 1, Schedule(places=100, period=1, picks=7)),
-        (0.06, 20, 5, Schedule(places=20, period=5, picks=6)),
-        (0.01, 10, 1, Schedule(places=10, period=10, picks=1)),
+        (0.11, 10, 1, Schedule(places=10, period=1, pool=10, picks=2)),
+        (0.06, 20, 1, Schedule(places=20, period=1, pool=20, picks=2)),
+        (0.07, 100, 1, Schedule(places=100, period=1, pool=100, picks=7)),
+        (0.06, 20, 5, Schedule(places=20, period=5, pool=100, picks=6)),
+        (0.01, 10, 1, Schedule(places=10, period=10, pool=100, picks=1)),
     ],
 )
 def test_the_places_of_a_query_hold_all_that_falls_due(fraction, count, batch, expected):
@@ -132,7 +132,7 @@ def test_the_share_of_labels_holds_where_episodes_end_early():
     config = probe(task="test_diagnostics:Stumble", query={"fraction": 0.3, "batch": 1}, steps=800)
     built, state, rows = train(config)
     schedule = built.program.learner.source.schedule(config)
-    assert schedule == Schedule(places=16, period=1, picks=5)
+    assert schedule == Schedule(places=16, period=1, pool=16, picks=5)
     kept = np.cumsum(rows["episode/count"][0] - rows["pool/dropped"][0])
     assert kept[-1] > 8 * len(kept), "some must end early"
     np.testing.assert_array_equal(state.source.seen, kept[-1:])

@@ -181,7 +181,7 @@ def test_a_resumed_run_forgets_what_was_dropped(tmp_path: pathlib.Path):
     names = [lane.name for lane in config_lib.lanes(config)]
     follower = metrics.Follower(tmp_path / "run/metrics.jsonl", names, 10, ["episode/cost"])
     follower.look()
-    metrics.MetricWriter(tmp_path / "run", dict.fromkeys(names, 3), tensorboard=False, say=pytest.fail).close()
+    metrics.MetricWriter(tmp_path / "run", dict.fromkeys(names, 3), say=pytest.fail).close()
     follower.look()
     np.testing.assert_array_equal(np.isfinite(follower.values["episode/cost"]).sum(axis=1), [3] * 4)
 

@@ -18,7 +18,7 @@ from ml_collections import config_flags
 from traces_jax.host import cli, errors, experiment, runtime
 from traces_jax.host.data import arrays
 
-_CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment file, for instance experiments/ant.py.")
+_CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment: a name such as ant, or a file.")
 _OUT = flags.DEFINE_string("out", None, "Output file (.hdf5).")
 _EPISODES = flags.DEFINE_integer("episodes", 1000, "Episodes in the file.")
 _OVERWRITE = flags.DEFINE_boolean("overwrite", False, "Replace an existing file.", allow_override=True)

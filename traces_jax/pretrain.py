@@ -20,7 +20,7 @@ from traces_jax.host.data import arrays
 
 # Other commands have these flags too, and tests load them into one process.
 _CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "Experiment file, for instance experiments/ant.py.", allow_override=True
+    "config", None, "Experiment: a name such as ant, or a file.", allow_override=True
 )
 _DATA = flags.DEFINE_string("data", None, "Recorded trajectories (.hdf5).")
 _OUT = flags.DEFINE_string("out", None, "Folder for the estimator.", allow_override=True)

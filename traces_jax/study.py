@@ -9,7 +9,7 @@ import pathlib
 
 from absl import flags
 
-from traces_jax.host import cli, errors
+from traces_jax.host import cli, errors, shipped
 from traces_jax.host.study import command
 
 _TASKS = flags.DEFINE_list("tasks", [], "Tasks of the study, such as BallRun,CarRun. Default: all.")
@@ -30,8 +30,8 @@ _SLURM = flags.DEFINE_list("slurm", [], "Parameters of submitit, such as slurm_p
 def main(arguments: list[str]) -> int:
     """The command line. arguments: the study file."""
     if len(arguments) != 1:
-        raise errors.UserError("one study file is needed, such as experiments/studies/smoke.py.")
-    file = pathlib.Path(arguments[0])
+        raise errors.UserError("one study is needed: a name such as smoke, or a file.")
+    file = shipped.find_study(arguments[0])
     options = command.Options(
         out=pathlib.Path(_OUT.value or f"studies/{file.stem}"),
         tasks=tuple(_TASKS.value),

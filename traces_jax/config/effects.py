@@ -17,7 +17,10 @@ _WITH_COST_CRITIC = (*_LAGRANGIAN, "cppo_pid", "p3o", "cpo")
 _READ_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("lagrange.initial",): (*_LAGRANGIAN, "cppo_pid"),
     ("lagrange.lr", "lagrange.proportional"): _LAGRANGIAN,
-    ("lagrange.maximum", "lagrange.rule", "lagrange.integral", "normalize.mixed"): _WEIGHING,
+    (
+        *("lagrange.minimum", "lagrange.maximum", "lagrange.first_maximum", "lagrange.rule", "lagrange.integral"),
+        "normalize.mixed",
+    ): _WEIGHING,
     ("pid.",): ("cppo_pid",),
     ("cup.",): ("cup",),
     ("focops.",): ("focops",),
@@ -49,9 +52,9 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         lambda config: config.method.source == "oracle",
         "method.source=oracle is given the true cost",
         (
-            *("estimator.", "ct.", "rlsf.", "query.", "refit.", "method.order"),
+            *("estimator.", "ct.", "rlsf.", "query.", "pool.", "refit.", "method.order"),
             *("constraint.form", "constraint.d", "constraint.shape", "constraint.correction"),
-            *("labels.by", "labels.interval", "labels.terminal_only", "labels.noise"),
+            *("constraint.beyond_horizon", "labels.by", "labels.interval", "labels.terminal_only", "labels.noise"),
         ),
     ),
     *(
@@ -75,6 +78,11 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
     ),
     (lambda config: config.rlsf.labels == "prefixes", "rlsf.labels=prefixes has no segments", ("rlsf.segment_limit",)),
     (
+        lambda config: not config.spans,
+        "environment.reset_each_iteration=true keeps every episode in one rollout",
+        ("pool.",),
+    ),
+    (
         lambda config: config.constraint.policy == "noisy",
         "constraint.policy=noisy measures the exploring policy",
         ("constraint.share",),
@@ -87,7 +95,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
     (
         lambda config: config.lagrange.rule == "adam",
         "lagrange.rule=adam has a learning rate instead",
-        ("lagrange.integral",),
+        ("lagrange.integral", "lagrange.minimum", "lagrange.first_maximum"),
     ),
     (
         lambda config: config.lagrange.rule == "controlled" and config.method.solver in _WEIGHING,
@@ -118,6 +126,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         )
         for paths, readers in _READ_BY.items()
     ),
+    (lambda config: config.physics == "native", "physics=native is not MJX", ("mjx.",)),
     (lambda config: True, "it is for traces_jax.pretrain", ("pretrain.",)),
     (lambda config: True, "it is for traces_jax.collect", ("collect.",)),
 )
@@ -125,7 +134,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
 # What the commands before a training read. A path that ends with a dot is a whole group.
 _READ = {
     "collect": (
-        *("preset", "task", "physics", "environment.", "policy.", "critic.", "normalize.", "ppo.", "lagrange."),
+        *("preset", "task", "physics", "mjx.", "environment.", "policy.", "critic.", "normalize.", "ppo.", "lagrange."),
         *("collect.", "constraint.cost_limit"),
     ),
     "pretrain": (

@@ -3,13 +3,14 @@
 `ours` is the defaults and the experiment files. `paper` sets the learning algorithm to the values of the paper's tables
 or, where a table has no value, of the authors' code. It does not set the problem, which stays the experiment file's:
 task, steps, seeds, environment.count and .steps, constraint.cost_limit, labels.noise, query.budget, method.source and
-.solver, estimator.init, and the groups run, collect and pretrain.
+.solver, estimator.init, and the groups run, collect and pretrain. `accelerator` is for thousands of environments: short
+rollouts through which episodes continue, and few large minibatches (docs/accelerators.md).
 
 Precedence, lowest first: the defaults, a preset named by the experiment file, the file, a preset named on the command
 line, other fields of the command line.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from traces_jax import config as config_lib
@@ -20,7 +21,14 @@ _NO_BOUND = 1e9
 
 _PAPER: dict[str, Any] = {
     "environment": {"reset_each_iteration": True, "terminate_when_unhealthy": False},
-    "policy": {"hidden": (64, 64), "activation": "relu", "mean": "free", "initial_log_std": 0.0, "min_std": 0.0},
+    "policy": {
+        "hidden": (64, 64),
+        "activation": "relu",
+        "mean": "free",
+        "initial_log_std": 0.0,
+        "min_std": 0.0,
+        "final_noise": 1.0,
+    },
     "critic": {"hidden": (64, 64), "activation": "relu"},
     "normalize": {"observations": True, "rewards": True, "costs": "learned", "mixed": False},
     "ppo": {
@@ -80,7 +88,15 @@ _PAPER: dict[str, Any] = {
         "max_grad_norm": _NO_BOUND,
         "target_accuracy": 0.975,
     },
-    "constraint": {"form": "jensen", "d": 0.9, "shape": "plain", "policy": "noisy", "correction": 0, "keep": False},
+    "constraint": {
+        "form": "jensen",
+        "d": 0.9,
+        "shape": "plain",
+        "policy": "noisy",
+        "correction": 0,
+        "keep": False,
+        "beyond_horizon": True,
+    },
 }
 # Differences: (source, or empty for all, a word in the task's name, changes). Later ones win. C-T is as in the authors'
 # code: refitted every 20 iterations, to a tenth of the trajectories or to half of them. RLSF is as in the script of its
@@ -103,14 +119,34 @@ _DIFFERENCES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 
 
+# 40 000 steps in an iteration, of which the steps of our experiment files are multiples.
+_ACCELERATOR: dict[str, Any] = {
+    "environment": {"count": 2000, "steps": 20, "reset_each_iteration": False},
+    "ppo": {"passes": 4, "minibatch": 1800, "actor_lr": 1e-3, "critic_lr": 1e-3},
+    "lagrange": {"window": 200},
+    # Of so many episodes a smaller share is enough, for labels and for the mean action.
+    "query": {"fraction": 0.02},
+    "constraint": {"share": 0.1},
+}
+
+
+def accelerator(task: str, source: str) -> dict[str, Any]:
+    """Settings for thousands of environments, the same for all tasks and sources."""
+    del task, source
+    return _ACCELERATOR
+
+
 def paper(task: str, source: str) -> dict[str, Any]:
     """The paper's settings for a task and a source, as a tree of some fields."""
     tree = {group: dict(fields) for group, fields in _PAPER.items()}
     for name, word, changes in _DIFFERENCES:
         if name in ("", source) and word in task:
             for group, fields in changes.items():
-                tree[group].update(fields)
+                tree.setdefault(group, {}).update(fields)
     return tree
+
+
+PRESETS: dict[str, Callable[[str, str], Mapping[str, Any]]] = {"paper": paper, "accelerator": accelerator}
 
 
 def apply(tree: Mapping[str, Any], explicit: Collection[str]) -> dict[str, Any]:
@@ -121,12 +157,13 @@ def apply(tree: Mapping[str, Any], explicit: Collection[str]) -> dict[str, Any]:
     preset named in the file does not.
     """
     result = dict(tree)
-    if tree.get("preset") != "paper":
+    preset = PRESETS.get(str(tree.get("preset")))
+    if preset is None:
         return result
     defaults, over_file = config_lib.to_dict(Config()), "preset" in explicit
     method = tree.get("method", {})
     source = method.get("source", "") if isinstance(method, Mapping) else ""
-    for group, fields in paper(str(tree.get("task", defaults["task"])), str(source)).items():
+    for group, fields in preset(str(tree.get("task", defaults["task"])), str(source)).items():
         said = tree.get(group, {})
         if not isinstance(said, Mapping):
             continue  # Validation reports it later.

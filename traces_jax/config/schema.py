@@ -5,15 +5,11 @@ number or a traced array.
 """
 
 import dataclasses
-import math
 import typing
 
-from traces_jax.config.feedback_schema import LabelsConfig, QueryConfig
 from traces_jax.config.fields import (
     MOST_LANES,
-    MOST_LAYERS,
     MOST_STEPS,
-    MOST_UNITS,
     choice,
     choice_or_own,
     fraction,
@@ -37,7 +33,19 @@ from traces_jax.config.solver_schema import (
     SauteConfig,
     TrustRegionConfig,
 )
-from traces_jax.config.source_schema import SOURCES, CTConfig, RLSFConfig
+from traces_jax.config.source_schema import (
+    CTConfig,
+    EstimatorConfig,
+    LabelsConfig,
+    PoolConfig,
+    PretrainConfig,
+    QueryConfig,
+    RefitConfig,
+    RLSFConfig,
+)
+
+# Cost sources of this package.
+SOURCES = ("traces", "ct", "rlsf", "oracle")
 
 
 @settings
@@ -49,7 +57,7 @@ class EnvironmentConfig:
     # Steps of each environment in one iteration, that is between two policy updates.
     steps: int = whole(1000)
     # Reset all environments at the start of each iteration, as the paper does. If false, episodes continue across
-    # iterations.
+    # iterations, and `steps` may be any number (docs/accelerators.md).
     reset_each_iteration: bool = switch(True)
     # End the episode when the robot falls, as the original Gymnasium tasks do. The paper continues the episode.
     terminate_when_unhealthy: bool = switch(False)
@@ -61,12 +69,14 @@ class PolicyConfig:
 
     hidden: tuple[int, ...] = layers((64, 64))
     activation: str = choice("relu", "relu", "tanh")
-    # "tanh" bounds the mean action. "free" does not: the mean may drift past the actuator range, where the gradient
-    # vanishes.
+    # "tanh" bounds the mean action. With "free" it may drift past the actuator range, where the gradient vanishes.
     mean: str = choice("tanh", "tanh", "free")
     initial_log_std: float = static(0.0, "a number from -5 to 2", lambda value: -5 <= value <= 2)
     # Added to the learned standard deviation, so that some noise remains: without it a discontinuous cost has no slope.
     min_std: float = static(0.05, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+    # Bound of the learned standard deviation at the end of a run, as a fraction of the initial one. The bound falls
+    # geometrically, so that the noisy policy that learns becomes the mean action that is deployed. 1: no bound.
+    final_noise: float = traced(0.1, "a number above 0 and at most 1", lambda value: 0 < value <= 1)
 
 
 @settings
@@ -120,13 +130,19 @@ class LagrangeConfig:
     # "adam": gradient ascent with Adam, as in the paper.
     rule: str = choice("controlled", "controlled", "adam")
     initial: float = nonnegative(1.0)
+    # Lower bound of the multiplier under the rule "controlled", so that it need not rise from nothing when the first
+    # violations come.
+    minimum: float = positive(0.3)
     # Upper bound of the multiplier. Without it, a constraint that cannot be met would raise the multiplier until the
-    # reward no longer matters. Under the rule "controlled" its inverse is the lower bound.
+    # reward no longer matters.
     maximum: float = positive(20.0)
+    # The same at the start of a run, under the rule "controlled"; between, the bound rises geometrically. A policy that
+    # cannot do much yet learns little if nearly all weight is on the cost.
+    first_maximum: float = positive(2.0)
     # Change of the logarithm in an iteration, at a full violation (see `Verdict.tolerance`).
-    integral: float = nonnegative(0.05)
+    integral: float = nonnegative(0.1)
     # A full violation multiplies the multiplier in force by exp(proportional) at once.
-    proportional: float = nonnegative(1.0)
+    proportional: float = nonnegative(0.5)
     # Learning rate of the rule "adam".
     lr: float = positive(0.035)
     # Number of finished episodes over which the constraint is averaged.
@@ -149,85 +165,6 @@ class MethodConfig:
 
 
 @settings
-class EstimatorConfig:
-    """The network that estimates each step's contribution (credit) to a violation."""
-
-    # Units of each GRU layer.
-    hidden: int = whole(4, most=MOST_UNITS)
-    # GRU layers.
-    depth: int = whole(2, most=MOST_LAYERS)
-    decoder: tuple[int, ...] = layers((64, 64), least=1)
-    # "summary": the decoder reads only the GRU's hidden states, as released. These few units must first learn to pass
-    # on what matters. "step": the decoder also reads the observation and the action.
-    decoder_reads: str = choice("step", "step", "summary")
-    # Lower bound of the log credits; the upper bound is 0.
-    clamp: float = traced(-7.0, "a number below 0", lambda value: value < 0)
-    # Normalize observations with the policy's statistics, and clip actions to +-action_clip.
-    normalize_inputs: bool = switch(True)
-    action_clip: float = positive(3.0)
-    # Probability of an acceptable trajectory that a new estimator predicts.
-    initial_probability: float = static(0.95, "a number above 0 and below 1", lambda value: 0 < value < 1)
-    # Standard deviation of the initial weights of the credit output. If credits differ between steps from the start,
-    # the estimator learns sooner to tell steps apart.
-    initial_spread: float = static(0.6, "a number above 0 and at most 10", lambda value: 0 < value <= 10)
-    # Cost of a step: mean of the clamped credit, mean of the unclamped credit (as released), or a sample.
-    cost: str = choice("clamped_mean", "clamped_mean", "mean", "sample")
-    # A new estimator starts with units that remember for long (see `network.with_memory`).
-    memory: bool = switch(True)
-    # Initial estimator: "none" (random), a folder of `pretrain`, a run folder, or a PyTorch state dict (.pt).
-    init: str = static(
-        "none",
-        "none, a folder of pretrain or of a run, or a .pt file",
-        lambda value: isinstance(value, str) and value != "",
-    )
-
-
-@settings
-class RefitConfig:
-    """Refitting the estimator after each query."""
-
-    # Maximum number of passes.
-    passes: int = whole(4)
-    # Gradient steps in a pass. target_accuracy is checked after each pass.
-    steps: int = whole(2)
-    # New trajectories in a gradient step.
-    new_batch: int = whole(2)
-    # Trajectories from the store in a gradient step.
-    stored_batch: int = whole(14)
-    # Capacity of the store of labelled trajectories. The oldest are replaced first.
-    store: int = whole(1024)
-    lr: float = positive(3e-3)
-    weight_decay: float = nonnegative(1e-4)
-    max_grad_norm: float = positive(1.0)
-    # A refit stops at this accuracy on the new labels.
-    target_accuracy: float = fraction(0.975)
-
-
-@settings
-class PretrainConfig:
-    """Fitting the estimator to recorded trajectories before a run."""
-
-    # Maximum number of gradient steps. Costs of speed need some hundreds, costs of position on a circle thousands.
-    # 0 trains nothing and prints the accuracy of the estimator given by estimator.init.
-    steps: int = whole(4000, low=0)
-    # Trajectories in a gradient step.
-    batch: int = whole(32)
-    # Initial learning rate; it decays linearly to a tenth.
-    lr: float = static(3e-3, "a number above 0", lambda value: 0 < value < math.inf, most=1e9)
-    # Much higher than in a refit: the data are fixed, and an estimator that reads the step overfits their noise.
-    weight_decay: float = static(0.3, "a finite number of at least 0", lambda value: 0 <= value < math.inf, most=1e9)
-    # Gradient steps between two evaluations on the validation trajectories.
-    every: int = whole(50)
-    # Training stops at this accuracy on the prefixes of the validation trajectories.
-    target_accuracy: float = static(0.97, "a number from 0 to 1", lambda value: 0 <= value <= 1)
-    # Fraction of the trajectories held out as test set. The same fraction of the rest is the validation set, which
-    # decides when to stop and which weights to keep.
-    test_share: float = static(0.1, "a number above 0 and below 1", lambda value: 0 < value < 1)
-    # Megabytes of trajectories in memory at a time. The file may be larger.
-    memory: int = whole(256)
-
-
-@settings
 class ConstraintConfig:
     """The constraint on the policy."""
 
@@ -240,16 +177,20 @@ class ConstraintConfig:
     # Cost of a step, from its credit: "tempered" is the increase of log(1 + summed credit), see `credit.tempered`;
     # "plain" is the credit.
     shape: str = choice("tempered", "tempered", "plain")
+    # Whether a learned cost is expected to go on after an episode that its horizon cut off, as released. A label is of
+    # the episode alone.
+    beyond_horizon: bool = switch(False)
     # Required probability of an acceptable trajectory.
     d: float = traced(0.9, "a number above 0 and below 1", lambda value: 0 < value < 1)
     # Which policy must satisfy the constraint: "mean" takes the mean action, as evaluation does; "noisy" explores, as
-    # in the paper; "both" means each of them.
+    # in the paper; "both": the noisy one, and more and more also the mean action, at the end the worse of the two.
     policy: str = choice("both", "both", "mean", "noisy")
     # Share of the environments that play the mean action: measured, perhaps labelled, not used for the policy update.
     share: float = static(0.2, "a number above 0 and below 1", lambda value: 0 < value < 1)
-    # Number of random picks whose labels correct the measured probability. 0 for no correction.
-    correction: int = whole(32, low=0)
-    # Deploy the newest policy that satisfied the constraint in training. If false: the last policy.
+    # Labels of random picks correct the measured probability: older ones fade, so that at most this many count for
+    # each policy. 0 for no correction.
+    correction: int = whole(16, low=0)
+    # Deploy the newest policy that satisfied the constraint in training with a margin. If false: the last policy.
     keep: bool = switch(True)
 
 
@@ -282,6 +223,8 @@ class RunConfig:
     # Number of checkpoints to keep.
     keep: int = whole(3, low=2)
     tensorboard: bool = switch(True)
+    # Where rows go besides metrics.jsonl and TensorBoard: "wandb" (Weights & Biases), or "module:Class" for your own.
+    sink: str = choice_or_own("none", "none", "wandb")
     # Episodes of each seed in the evaluation at the end of a run.
     evaluation_episodes: int = whole(100, low=0)
     # How many of them are labelled, in addition to those of the run, to certify a policy. 0 for no certificate.
@@ -289,14 +232,23 @@ class RunConfig:
 
 
 @settings
+class MjxConfig:
+    """How MJX computes; see docs/accelerators.md."""
+
+    # "jax": on any device. "warp": kernels of MuJoCo Warp, for NVIDIA GPUs; needs the package warp-lang.
+    impl: str = choice("jax", "jax", "warp")
+
+
+@settings
 class Config:
     """Everything that defines a run."""
 
     # A named group of settings, see `PRESETS`.
-    preset: str = choice("ours", "ours", "paper")
+    preset: str = choice("ours", "ours", "paper", "accelerator")
     # A task of this package, or "module:Class" for your own.
     task: str = static("SafetyAntVelocity-v1", "the name of a task", lambda value: True)
     physics: str = choice("auto", "auto", "native", "mjx")
+    mjx: MjxConfig = MjxConfig()
     # Environment steps of each seed.
     steps: int = whole(10_000_000, most=MOST_STEPS)
     # The first seed.
@@ -323,6 +275,7 @@ class Config:
     ct: CTConfig = CTConfig()
     rlsf: RLSFConfig = RLSFConfig()
     labels: LabelsConfig = LabelsConfig()
+    pool: PoolConfig = PoolConfig()
     query: QueryConfig = QueryConfig()
     refit: RefitConfig = RefitConfig()
     pretrain: PretrainConfig = PretrainConfig()
@@ -334,6 +287,11 @@ class Config:
     def iteration_steps(self) -> int:
         """Environment steps of one seed in one iteration."""
         return self.environment.count * self.environment.steps
+
+    @property
+    def spans(self) -> bool:
+        """Whether episodes continue across iterations."""
+        return not self.environment.reset_each_iteration
 
     @property
     def mean_environments(self) -> int:

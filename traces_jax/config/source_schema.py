@@ -1,9 +1,56 @@
-"""Settings of single cost sources, a group each. Those of TraCeS are in `schema`: `estimator`."""
+"""Settings of learned costs: their networks, the labels, which trajectories are labelled, and the fits."""
 
-from traces_jax.config.fields import choice, layers, nonnegative, settings, static, switch, traced, whole
+import math
 
-# Cost sources of this package.
-SOURCES = ("traces", "ct", "rlsf", "oracle")
+from traces_jax.config.fields import (
+    MOST_LAYERS,
+    MOST_UNITS,
+    choice,
+    fraction,
+    is_labeler,
+    layers,
+    nonnegative,
+    positive,
+    settings,
+    static,
+    switch,
+    traced,
+    whole,
+)
+
+
+@settings
+class EstimatorConfig:
+    """The network that estimates each step's contribution (credit) to a violation."""
+
+    # Units of each GRU layer.
+    hidden: int = whole(4, most=MOST_UNITS)
+    # GRU layers.
+    depth: int = whole(2, most=MOST_LAYERS)
+    decoder: tuple[int, ...] = layers((64, 64), least=1)
+    # "summary": the decoder reads only the GRU's hidden states, as released. These few units must first learn to pass
+    # on what matters. "step": the decoder also reads the observation and the action.
+    decoder_reads: str = choice("step", "step", "summary")
+    # Lower bound of the log credits; the upper bound is 0.
+    clamp: float = traced(-7.0, "a number below 0", lambda value: value < 0)
+    # Normalize observations with the policy's statistics, and clip actions to +-action_clip.
+    normalize_inputs: bool = switch(True)
+    action_clip: float = positive(3.0)
+    # Probability of an acceptable trajectory that a new estimator predicts.
+    initial_probability: float = static(0.95, "a number above 0 and below 1", lambda value: 0 < value < 1)
+    # Standard deviation of the initial weights of the credit output. If credits differ between steps from the start,
+    # the estimator learns sooner to tell steps apart.
+    initial_spread: float = static(0.6, "a number above 0 and at most 10", lambda value: 0 < value <= 10)
+    # Cost of a step: mean of the clamped credit, mean of the unclamped credit (as released), or a sample.
+    cost: str = choice("clamped_mean", "clamped_mean", "mean", "sample")
+    # A new estimator starts with units that remember for long (see `network.with_memory`).
+    memory: bool = switch(True)
+    # Initial estimator: "none" (random), a folder of `pretrain`, a run folder, or a PyTorch state dict (.pt).
+    init: str = static(
+        "none",
+        "none, a folder of pretrain or of a run, or a .pt file",
+        lambda value: isinstance(value, str) and value != "",
+    )
 
 
 @settings
@@ -40,3 +87,95 @@ class RLSFConfig:
     # The number of bad steps that an episode may have. RLSF knows it; with labels of segments that is the true limit.
     # Where no bad step is allowed, as after a violated prefix, it is 0.1.
     alpha: float = nonnegative(25.0)
+
+
+@settings
+class LabelsConfig:
+    """The labeler: people, a program, or one simulated from the true cost."""
+
+    # Who labels: "oracle" (simulated from the true cost), "people", a file of labels (.jsonl), or "module:function" for
+    # a function of your own. See docs/labeling.md.
+    by: str = static("oracle", "oracle, people, a .jsonl file or module:function", is_labeler)
+    # Steps between labelled prefixes of a trajectory.
+    interval: int = whole(20)
+    # Label full trajectories only, no prefixes.
+    terminal_only: bool = switch(False)
+    # Probability that a label is flipped.
+    noise: float = fraction(0.0)
+    # Label of a trajectory that terminated early: always "violating", or "by_cost" like any other.
+    early_end: str = choice("violating", "violating", "by_cost")
+
+
+@settings
+class PoolConfig:
+    """Episodes that wait for labels, if episodes continue across iterations."""
+
+    # Environments of which every step is kept until their episode ends, so that it can be labelled; at most all. Each
+    # takes memory for an episode. Without it, with environment.reset_each_iteration, all episodes can be labelled.
+    tracked: int = whole(64)
+
+
+@settings
+class QueryConfig:
+    """Which trajectories are labelled."""
+
+    # Fraction of all trajectories that are labelled.
+    fraction: float = static(0.13, "a number from 1e-6 to 1", lambda value: 1e-6 <= value <= 1)
+    # Trajectories labelled in one query. Candidates are pooled until this many are due. Small, frequent queries keep
+    # the estimator up to date with the policy.
+    batch: int = whole(1)
+    # "cv": the trajectories whose summed cost has the highest coefficient of variation. "random": any.
+    rule: str = choice("cv", "cv", "random")
+    # Fraction of the queried trajectories drawn at random when the rule is "cv". The coefficient of variation is high
+    # where costs are small, so "cv" prefers trajectories that look safe. An estimator trained on few others becomes
+    # optimistic, and the policy exploits that.
+    random_share: float = static(0.75, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+    # Trajectories with a lower coefficient of variation are not labelled.
+    min_cv: float = nonnegative(0.0)
+    # Maximum number of labelled trajectories for each seed; 0 for no limit.
+    budget: int = whole(0, low=0)
+
+
+@settings
+class RefitConfig:
+    """Refitting the estimator after each query."""
+
+    # Maximum number of passes.
+    passes: int = whole(4)
+    # Gradient steps in a pass. target_accuracy is checked after each pass.
+    steps: int = whole(2)
+    # New trajectories in a gradient step.
+    new_batch: int = whole(2)
+    # Trajectories from the store in a gradient step.
+    stored_batch: int = whole(14)
+    # Capacity of the store of labelled trajectories. The oldest are replaced first.
+    store: int = whole(1024)
+    lr: float = positive(3e-3)
+    weight_decay: float = nonnegative(1e-4)
+    max_grad_norm: float = positive(1.0)
+    # A refit stops at this accuracy on the new labels.
+    target_accuracy: float = fraction(0.975)
+
+
+@settings
+class PretrainConfig:
+    """Fitting the estimator to recorded trajectories before a run."""
+
+    # Maximum number of gradient steps. Costs of speed need some hundreds, costs of position on a circle thousands.
+    # 0 trains nothing and prints the accuracy of the estimator given by estimator.init.
+    steps: int = whole(4000, low=0)
+    # Trajectories in a gradient step.
+    batch: int = whole(32)
+    # Initial learning rate; it decays linearly to a tenth.
+    lr: float = static(3e-3, "a number above 0", lambda value: 0 < value < math.inf, most=1e9)
+    # Much higher than in a refit: the data are fixed, and an estimator that reads the step overfits their noise.
+    weight_decay: float = static(0.3, "a finite number of at least 0", lambda value: 0 <= value < math.inf, most=1e9)
+    # Gradient steps between two evaluations on the validation trajectories.
+    every: int = whole(50)
+    # Training stops at this accuracy on the prefixes of the validation trajectories.
+    target_accuracy: float = static(0.97, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+    # Fraction of the trajectories held out as test set. The same fraction of the rest is the validation set, which
+    # decides when to stop and which weights to keep.
+    test_share: float = static(0.1, "a number above 0 and below 1", lambda value: 0 < value < 1)
+    # Megabytes of trajectories in memory at a time. The file may be larger.
+    memory: int = whole(256)

@@ -38,6 +38,19 @@ class Modules:
         return typing.cast(jax.Array, self.critic.apply(params, observation))
 
 
+def bound_noise(agent: Agent, most: jax.Array) -> Agent:
+    """The agent with learned log standard deviations of at most `most` []."""
+    params = agent.actor.params["params"]
+    bounded = {**params, "log_std": jnp.minimum(params["log_std"], most)}
+    actor = dataclasses.replace(agent.actor, params={**agent.actor.params, "params": bounded})
+    return dataclasses.replace(agent, actor=actor)
+
+
+def most_noise(initial_log_std: float, final_noise: optimize.Number, progress: jax.Array) -> jax.Array:
+    """Upper bound [] of the learned log standard deviation. progress: [] fraction of the run completed."""
+    return jnp.where(jnp.asarray(final_noise) < 1.0, initial_log_std + progress * jnp.log(final_noise), jnp.inf)
+
+
 def init(modules: Modules, key: jax.Array, observation_size: int, context_size: int) -> Agent:
     """New networks. key: consumed. The reward critic reads observations, actor and cost critic read contexts."""
     observation = jnp.zeros((observation_size,), jnp.float32)

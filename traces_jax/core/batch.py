@@ -14,9 +14,10 @@ from traces_jax.core.agent import Agent
 from traces_jax.core.rollout import Transitions
 from traces_jax.solvers import advantages
 
-# Cost advantages are divided by their recent standard deviation. Below this many tolerances they are noise around a
-# constraint that is satisfied, and must not be enlarged to the size of reward advantages.
-_SMALLEST_ADVANTAGE = 0.5
+# Cost advantages are divided by their recent standard deviation. Below that of an episode with one event of this many
+# tolerances they are noise around a constraint that is satisfied, and must not be enlarged to the size of reward
+# advantages.
+_SMALLEST_EVENT = 0.5
 # Lower bound of a recent cost, in tolerances, so that an estimator without any credit does not divide by zero.
 _SMALLEST_COST = 1e-5
 
@@ -70,6 +71,18 @@ def context(
     return jnp.concatenate(parts, axis=-1) if len(parts) > 1 else observed
 
 
+def smallest_advantage(
+    tolerance: jax.Array, *, horizon: int, gamma: jax.Array | float, decay: jax.Array | float
+) -> jax.Array:
+    """Standard deviation [] of cost advantages below which they are noise.
+
+    An event in an episode of T steps appears in the advantages of the 1 / (1 - gamma * decay) steps before it, so its
+    root mean square over the episode is smaller the longer the episode.
+    """
+    seen = jnp.minimum(1.0 / (1.0 - gamma * decay), horizon)
+    return _SMALLEST_EVENT * tolerance * jnp.sqrt(seen / horizon)
+
+
 def make(
     config: Config,
     solver: solvers.Solver,
@@ -80,8 +93,8 @@ def make(
     *,
     tolerance: jax.Array,
     learned: bool,
-) -> tuple[solvers.Batch, Normalizers]:
-    """A rollout with its advantages and targets, and the updated statistics.
+) -> tuple[solvers.Batch, Normalizers, dict[str, jax.Array]]:
+    """A rollout with its advantages and targets, the updated statistics, and scalars.
 
     Observations are normalized with the statistics used during the rollout, so that the first policy ratio is 1.
     Rewards and costs are not policy inputs, so they use the updated statistics. cost: [T, B] of every step; tolerance:
@@ -122,37 +135,52 @@ def make(
     next_observation = read(next_observed, None, next_carried)
     full = read(observed, transitions.summary, transitions.carried)
     next_full = read(next_observed, transitions.next_summary, next_carried)
-    estimate = functools.partial(
-        advantages.gae, terminated=transitions.terminated, truncated=transitions.truncated, gamma=config.ppo.gamma
-    )
+    estimate = functools.partial(advantages.gae, truncated=transitions.truncated)
+    # What is labelled ends with the episode, also at the horizon: nothing that comes after it costs.
+    ends = learned and not config.constraint.beyond_horizon
+    over = jnp.maximum(transitions.terminated, transitions.truncated) if ends else transitions.terminated
     modules = solver.modules
     reward_advantage, reward_target = estimate(
         reward,
         modules.value(agent.reward_critic.params, observation),
         modules.value(agent.reward_critic.params, next_observation),
+        terminated=transitions.terminated,
+        gamma=config.ppo.gamma,
         decay=config.ppo.gae_lambda,
     )
     cost_advantage, cost_target = estimate(
         cost,
         modules.value(agent.cost_critic.params, full),
         modules.value(agent.cost_critic.params, next_full),
+        terminated=over,
+        gamma=config.ppo.gamma,
         decay=config.ppo.cost_gae_lambda,
     )
+    # How much of the variance of the costs to come the critic knows.
+    row = {"cost_critic/explained": 1.0 - jnp.var(cost_advantage) / jnp.maximum(jnp.var(cost_target), 1e-12)}
     if recent:
         cost_advantage = cost_advantage * unit
         size = normalize.update_recent(normalizers.recent_advantage, jnp.var(cost_advantage))
         updated = dataclasses.replace(updated, recent_advantage=size)
-        cost_advantage = cost_advantage / jnp.hypot(normalize.recent(size), _SMALLEST_ADVANTAGE * tolerance)
+        least = smallest_advantage(
+            tolerance, horizon=solver.horizon, gamma=config.ppo.gamma, decay=config.ppo.cost_gae_lambda
+        )
+        cost_advantage = cost_advantage / jnp.hypot(normalize.recent(size), least)
+        row |= {"cost_advantage/recent": normalize.recent(size), "cost_advantage/smallest": least}
     mean, log_std = modules.policy(agent.actor.params, full)
-    return solvers.Batch(
-        observation=observation,
-        context=full,
-        action=transitions.action,
-        log_prob=distributions.log_prob(mean, log_std, transitions.action),
-        mean=mean,
-        log_std=log_std,
-        reward_advantage=reward_advantage,
-        cost_advantage=cost_advantage,
-        reward_target=reward_target,
-        cost_target=cost_target,
-    ), updated
+    return (
+        solvers.Batch(
+            observation=observation,
+            context=full,
+            action=transitions.action,
+            log_prob=distributions.log_prob(mean, log_std, transitions.action),
+            mean=mean,
+            log_std=log_std,
+            reward_advantage=reward_advantage,
+            cost_advantage=cost_advantage,
+            reward_target=reward_target,
+            cost_target=cost_target,
+        ),
+        updated,
+        row,
+    )

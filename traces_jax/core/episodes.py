@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from traces_jax.config import Config
 from traces_jax.core.rollout import Truth
 from traces_jax.feedback import trajectories
 
@@ -73,17 +74,37 @@ def push_windows(windows: PolicyWindows, ended: jax.Array, plays_mean: jax.Array
     )
 
 
-def worst(windows: PolicyWindows, policy: str) -> dict[str, jax.Array]:
-    """Means by name, of values of which more is worse; NaN while there are none. policy: see `constraint.policy`."""
+def worse(noisy: jax.Array, mean: jax.Array, policy: str) -> jax.Array:
+    """Of two measures [] of which more is worse, that of the policy that must satisfy the constraint.
+
+    policy: see `constraint.policy`.
+    """
     if policy == "both":
-        return jax.tree.map(jnp.maximum, means(windows.noisy), means(windows.mean))
-    return means(windows.deployed(policy))
+        return jnp.maximum(noisy, mean)
+    return noisy if policy == "noisy" else mean
 
 
-def running_sum(values: jax.Array, ended: jax.Array) -> jax.Array:
+def constrained(noisy: jax.Array, mean: jax.Array, config: Config, iteration: jax.Array) -> jax.Array:
+    """The measure [] that the policy update acts on, of those of the policy that explores and of its mean action.
+
+    With "both", the mean action counts more and more. Only noisy episodes carry a gradient, and while the noise is
+    large the mean action may differ much from them: pressure for its sake would only cost return.
+    """
+    of = functools.partial(worse, noisy, mean)
+    if config.constraint.policy != "both":
+        return of(policy=config.constraint.policy)
+    return noisy + iteration / config.iterations * (of(policy="both") - noisy)
+
+
+def both(windows: PolicyWindows, name: str) -> jax.Array:
+    """Means [2] of named values: of the policy that explores, and of its mean action."""
+    return jnp.stack([means(windows.noisy)[name], means(windows.mean)[name]])
+
+
+def running_sum(values: jax.Array, ended: jax.Array, before: jax.Array | None = None) -> jax.Array:
     """Sum of values [T, B] since the start of the episode, this step included. ended: [T, B].
 
-    All episodes must have started in this rollout.
+    before: [B] sums of the episodes that were open before this rollout; None if there were none.
     """
 
     def step(total: jax.Array, inputs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -91,7 +112,13 @@ def running_sum(values: jax.Array, ended: jax.Array) -> jax.Array:
         total += value
         return jnp.where(end, 0.0, total), total
 
-    return lax.scan(step, jnp.zeros(values.shape[1:]), (values, ended))[1]
+    start = jnp.zeros(values.shape[1:]) if before is None else before
+    return lax.scan(step, start, (values, ended))[1]
+
+
+def running_sums(values: dict[str, jax.Array], ended: jax.Array, before: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """The same by name. before: by name; empty if no episode was open."""
+    return {name: running_sum(value, ended, before.get(name)) for name, value in values.items()}
 
 
 def mean_of(values: jax.Array, where: jax.Array) -> jax.Array:

@@ -42,7 +42,9 @@ def ask(learner: Learner, config: Config, state: LearnerState, index: jax.Array)
     state, transitions, truth = learner.collect(config, state, index)
     cost, ended = learner.time(truth.cost)
     truth = dataclasses.replace(truth, cost=cost)
-    collected, source, reading = labelling.observe(learner.source, config, state, transitions, truth, index)
+    collected, source, reading = labelling.observe(
+        learner.source, config, state, transitions, truth, index, memory=learner.memory_after(config, state)
+    )
     query = learner.source.ask(config, source, collected, jax.random.fold_in(state.key, index))
     return dataclasses.replace(state, source=source), Opened(collected, reading, query, ended - began)
 

@@ -26,8 +26,10 @@ def observe(
     transitions: rollout.Transitions,
     truth: rollout.Truth,
     index: jax.Array,
+    *,
+    memory: jax.Array | None,
 ) -> tuple[sources.Collected, Any, Any]:
-    """Shows a rollout to the source. state: the learner's.
+    """Shows a rollout to the source. state: the learner's; memory: see `Collected`.
 
     Returns the rollout with its context, and the source's state and reading.
     """
@@ -43,6 +45,7 @@ def observe(
         windows=windows,
         iteration=jnp.asarray(index, jnp.int32),
         plays_mean=plays_mean,
+        memory=memory,
     )
     return collected, *source.observe(config, state.source, collected)
 

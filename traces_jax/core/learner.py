@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from traces_jax import solvers, sources, tasks
 from traces_jax.config import Config
-from traces_jax.core import agent, episodes, labelling, rollout
+from traces_jax.core import agent, episodes, labelling, rollout, spanning
 from traces_jax.core import batch as batch_lib
 from traces_jax.core import kept as kept_lib
 from traces_jax.core.batch import Normalizers
@@ -79,6 +79,8 @@ class Learner:
         known = prior.statistics if prior is not None else None
         starts = rollout.environment_keys(stream(key, 0, Stream.RESET), 0, config.environment.count)
         runner = self.start(config, starts)
+        if config.spans:
+            runner = spanning.stagger(runner, spanning.elapsed(config, self.task.horizon))
         state = LearnerState(
             key=key,
             diverged=jnp.full((), -1, jnp.int32),
@@ -105,9 +107,10 @@ class Learner:
 
     def deployed(self, state: LearnerState) -> LearnerState:
         """The state with the policy to deploy. Also works on the states of many lanes."""
-        if state.kept is None:
-            return state
-        policy = state.kept.policy
+        return state if state.kept is None else self.with_policy(state, state.kept.policy)
+
+    def with_policy(self, state: LearnerState, policy: kept_lib.Policy) -> LearnerState:
+        """The state with another policy. Also works on the states of many lanes."""
         actor = dataclasses.replace(state.agent.actor, params=policy.actor)
         return dataclasses.replace(
             state,
@@ -130,12 +133,14 @@ class Learner:
         """Runs the current policy in all environments."""
         settings = config.environment
         keys = functools.partial(self.environments.keys, count=settings.count)
-        runner = state.runner
+        own = self.environments.indices(settings.count)
         if settings.reset_each_iteration:
             runner = self.start(config, keys(stream(state.key, index, Stream.RESET)))
+        else:
+            memory = self.source.resume(config, state.source, state.runner.memory.source, own)
+            runner = state.runner.replace(memory=state.runner.memory.replace(source=memory))
         noise = rollout.noise(keys(stream(state.key, index, Stream.ACT)), settings.steps, self.task.action_size)
-        plays_mean = self.environments.indices(settings.count) < config.mean_environments
-        noise = jnp.where(plays_mean[:, None], 0.0, noise)
+        noise = jnp.where((own < config.mean_environments)[:, None], 0.0, noise)
         runner, transitions, truth = rollout.run(
             self.task,
             self.player(config, state),
@@ -158,7 +163,9 @@ class Learner:
         """Labels, if a program does it, and learns. began: [] start of the rollout, as read by `clock`."""
         cost, ended = self.time(truth.cost)
         truth = dataclasses.replace(truth, cost=cost)
-        collected, source, reading = labelling.observe(self.source, config, state, transitions, truth, index)
+        collected, source, reading = labelling.observe(
+            self.source, config, state, transitions, truth, index, memory=self.memory_after(config, state)
+        )
         key = jax.random.fold_in(state.key, index)
         source, query_row = labelling.in_program(self.source, config, source, collected, key)
         return self.conclude(config, state, collected, source, reading, query_row, (began, ended))
@@ -186,7 +193,7 @@ class Learner:
         cost, judged = self.time(verdict.cost)
         # Episodes of the mean action are not samples of the policy that is updated.
         explored, cost = jax.tree.map(lambda leaf: leaf[:, config.mean_environments :], (transitions, cost))
-        batch, normalizers = batch_lib.make(
+        batch, normalizers, batch_row = batch_lib.make(
             config,
             self.solver,
             state.agent,
@@ -196,14 +203,17 @@ class Learner:
             tolerance=verdict.tolerance,
             learned=self.source.learns,
         )
+        progress = jnp.asarray(index / config.iterations, jnp.float32)
         solver, solver_row = self.solver.lane_by_lane(self.solver.update)(
             config,
             state.solver,
             batch,
             verdict,
             stream(state.key, index, Stream.SHUFFLE),
-            jnp.asarray(index / config.iterations, jnp.float32),
+            progress,
         )
+        most = agent.most_noise(config.policy.initial_log_std, config.policy.final_noise, progress)
+        solver = dataclasses.replace(solver, agent=agent.bound_noise(solver.agent, most))
         _, updated = self.time(jax.tree.leaves(solver)[0])
         learned = (solver, normalizers, self.source.learned(source))
         finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(learned)]))
@@ -211,7 +221,7 @@ class Learner:
         # On divergence only learned values are reverted. They are small; the pool and the store are updated in place.
         before = (state.solver, state.normalizers, self.source.learned(state.source))
         solver, normalizers, fitted = jax.tree.map(lambda new, old: jnp.where(sound, new, old), learned, before)
-        gap = verdict.measure - verdict.limit
+        gap = kept_lib.gap(verdict.deployed, verdict.limit, verdict.tolerance)
         accepted = self.accepted(config, truth.episode_cost, transitions.terminated)
         row = {
             **episodes.summary(truth, accepted, plays_mean),
@@ -219,7 +229,9 @@ class Learner:
             "window/cost": window_means["costs"],
             "constraint/measure": verdict.measure,
             "constraint/limit": verdict.limit,
-            "constraint/gap": gap,
+            "constraint/gap": verdict.measure - verdict.limit,
+            "constraint/deployed": verdict.deployed,
+            **batch_row,
             **solver_row,
             **source_row,
             **query_row,
@@ -233,7 +245,9 @@ class Learner:
             normalizers=normalizers,
             windows=collected.windows,
             source=self.source.with_learned(source, fitted),
-            kept=None if state.kept is None else kept_lib.update(state.kept, self.policy(state), index, gap),
+            kept=None
+            if state.kept is None
+            else kept_lib.update(state.kept, self.policy(state), collected.iteration, gap, verdict.fresh),
         ), labelling.told(self.source, config, row)
 
     def accepted(self, config: Config, total_cost: jax.Array, terminated: jax.Array) -> jax.Array:
@@ -262,6 +276,15 @@ class Learner:
     def _memory(self, config: Config, count: int) -> rollout.Memory:
         """The memory at the start of an episode, for `count` environments."""
         return rollout.Memory(source=self.source.memory(config, count), solver=self.solver.begin(config, count))
+
+    def memory_after(self, config: Config, state: LearnerState) -> jax.Array | None:
+        """The source's memory of all environments after a rollout, if episodes span iterations."""
+        if not config.spans:
+            return None
+        return jax.tree.map(
+            lambda leaf: leaf[0],
+            self.environments.gather(jax.tree.map(lambda leaf: leaf[None], state.runner.memory.source)),
+        )
 
     def player(self, config: Config, state: LearnerState) -> rollout.Player:
         """The current policy. With zero noise it takes its mean action."""

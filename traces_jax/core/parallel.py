@@ -62,13 +62,13 @@ class Program:
 
     def init(self, prior: Prior | None = None) -> LearnerState:
         """New lanes, every leaf [S, ...]. prior: the estimator that all lanes start from."""
-        lanes = jax.vmap(self.learner.init, in_axes=(0, 0, None), out_axes=0)
-        init = jax.jit(lanes, out_shardings=self._shardings(_STATE))
-        return init(self._on_devices(self.settings), self._on_devices(self._keys()), self._everywhere(prior))
+        init = jax.jit(self._new_lanes, out_shardings=self._shardings(_STATE))
+        everywhere = NamedSharding(self.grid.mesh, PartitionSpec())
+        return init(self._on_devices(self.settings), self._on_devices(self._seeds()), jax.device_put(prior, everywhere))
 
     def abstract(self) -> LearnerState:
         """Shapes, dtypes and shardings of the state, without computing one."""
-        shapes = jax.eval_shape(jax.vmap(self.learner.init), self.settings, self._keys())
+        shapes = jax.eval_shape(self._new_lanes, self.settings, self._seeds())
         return jax.tree.map(
             lambda sharding, tree: jax.tree.map(
                 lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
@@ -89,6 +89,11 @@ class Program:
         index = self._everywhere(np.int32(start))
         return self._compiled_chunk(self._on_devices(self.settings), state, index, length)
 
+    def traced(self, length: int) -> jax.stages.Traced:
+        """The program of a chunk, before anything is allocated: to lower it, or to ask XLA for its memory."""
+        index = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(self.grid.mesh, PartitionSpec()))
+        return self._compiled_chunk.trace(self._on_devices(self.settings), self.abstract(), index, length)
+
     def asks(self, index: int) -> bool:
         """Whether labels are due after an iteration; the same for all lanes."""
         return bool(self.learner.source.asks(self.settings, index))
@@ -99,7 +104,7 @@ class Program:
 
     def answer(self, opened: halves.Opened, index: int) -> Answers:
         """Labels [S, K, P] from the source's own labeler, on the devices."""
-        return self._compiled_answer(self._on_devices(self.settings), self._on_devices(self._keys()), opened, index)
+        return self._compiled_answer(self._on_devices(self.settings), self._on_devices(self._seeds()), opened, index)
 
     def absorb(
         self, state: LearnerState, opened: halves.Opened, answers: Answers, index: int
@@ -156,8 +161,9 @@ class Program:
 
     @functools.cached_property
     def _compiled_answer(self) -> Callable:
-        def one_lane(settings: Config, key: jax.Array, opened: halves.Opened, index: jax.Array) -> Answers:
-            return self.learner.source.answer(settings, opened.query, jax.random.fold_in(key, index))
+        def one_lane(settings: Config, seed: jax.Array, opened: halves.Opened, index: jax.Array) -> Answers:
+            key = jax.random.fold_in(jax.random.key(seed), index)
+            return self.learner.source.answer(settings, opened.query, key)
 
         return jax.jit(jax.vmap(one_lane, in_axes=(0, 0, 0, None)), out_shardings=self._shardings(_BY_LANE))
 
@@ -175,8 +181,12 @@ class Program:
 
         return jax.jit(absorb, static_argnums=4, donate_argnums=1, out_shardings=self._shardings(specs))
 
-    def _keys(self) -> jax.Array:
-        return jnp.stack([jax.random.key(seed) for seed in self.seeds])
+    def _seeds(self) -> np.ndarray:
+        return np.asarray(self.seeds, np.uint32)
+
+    def _new_lanes(self, settings: Config, seeds: jax.Array, prior: Prior | None = None) -> LearnerState:
+        keys = jax.vmap(jax.random.key)(seeds)
+        return jax.vmap(self.learner.init, in_axes=(0, 0, None))(settings, keys, prior)
 
     def _shardings(self, specs):
         return jax.tree.map(lambda spec: NamedSharding(self.grid.mesh, spec), specs)

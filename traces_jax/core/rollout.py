@@ -27,13 +27,15 @@ class Memory:
 class RunnerState:
     """State kept between iterations: environments [B] and the sums of their unfinished episodes [B].
 
-    memory: the player's memory of these episodes.
+    memory: the player's memory of these episodes. shortened: which of them began with a part of their time limit used
+    up (see `spanning`); None if none ever does.
     """
 
     environment: State
     memory: Memory
     episode_return: jax.Array
     episode_cost: jax.Array
+    shortened: jax.Array | None = None
 
 
 @flax.struct.dataclass
@@ -56,12 +58,18 @@ class Transitions:
     terminated: jax.Array
     truncated: jax.Array
 
+    @property
+    def ended(self) -> jax.Array:
+        """[T, B] where any episode ended."""
+        return (self.terminated > 0) | (self.truncated > 0)
+
 
 @flax.struct.dataclass
 class Truth:
     """What only oracles, labelers and metrics may read, [T, B].
 
-    The episode sums are valid where an episode ended. watched: output of `run`'s argument `watch`, [T, B, ...].
+    ended: where an episode ended that counts: not those of `RunnerState.shortened`. There the episode sums are valid.
+    watched: output of `run`'s argument `watch`, [T, B, ...].
     """
 
     cost: jax.Array
@@ -148,7 +156,7 @@ def run(
         )
         truth = Truth(
             cost=after.info["cost"],
-            ended=ended,
+            ended=ended if runner.shortened is None else ended & ~runner.shortened,
             broken=after.info["broken"],
             episode_return=total_return,
             episode_cost=total_cost,
@@ -160,6 +168,7 @@ def run(
             memory=where(ended, player.begin(ended.shape[0]), memory),
             episode_return=jnp.where(ended, 0.0, total_return),
             episode_cost=jnp.where(ended, 0.0, total_cost),
+            shortened=None if runner.shortened is None else runner.shortened & ~ended,
         )
         return runner, (transition, truth)
 

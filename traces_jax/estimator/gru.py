@@ -38,10 +38,10 @@ def step(layer: GruLayer, state: jax.Array, gate_inputs: jax.Array) -> jax.Array
     return _mix(gates, units).T.reshape(state.shape)
 
 
-def run(layer: GruLayer, gate_inputs: jax.Array, began: jax.Array | None) -> jax.Array:
-    """All states [T, B, H], starting from zero. gate_inputs: [T, B, 3H]; began: [T, B] where the state is reset."""
+def run(layer: GruLayer, gate_inputs: jax.Array, began: jax.Array | None, start: jax.Array | None = None) -> jax.Array:
+    """All states [T, B, H]. gate_inputs: [T, B, 3H]; began: [T, B] where the state is reset; start: [B, H], or zero."""
     kept = None if began is None else 1.0 - began[:, None]
-    return _run(layer.hidden_kernel, layer.hidden_bias, gate_inputs, kept)
+    return _run(layer.hidden_kernel, layer.hidden_bias, gate_inputs, kept, None if start is None else start.T)
 
 
 @flax.struct.dataclass
@@ -112,8 +112,13 @@ def _mix(gates: _Open, state: jax.Array) -> jax.Array:
 
 
 @jax.custom_vjp
-def _run(kernel: jax.Array, bias: jax.Array, gate_inputs: jax.Array, kept: jax.Array | None) -> jax.Array:
-    """kernel: [H, 3H]; bias: [3H]; gate_inputs: [T, B, 3H]; kept: [T, 1, B] zero where the state is reset."""
+def _run(
+    kernel: jax.Array, bias: jax.Array, gate_inputs: jax.Array, kept: jax.Array | None, start: jax.Array | None
+) -> jax.Array:
+    """kernel: [H, 3H]; bias: [3H]; gate_inputs: [T, B, 3H]; kept: [T, 1, B] zero where the state is reset.
+
+    start: [H, B] the state before the first step, or zero.
+    """
     weights = _hidden_weights(kernel, bias)
 
     def body(state: jax.Array, now: tuple[_Three, jax.Array | None]) -> tuple[jax.Array, jax.Array]:
@@ -123,19 +128,20 @@ def _run(kernel: jax.Array, bias: jax.Array, gate_inputs: jax.Array, kept: jax.A
         state = _mix(_open(weights, state, inputs_now), state)
         return state, state
 
-    start = jnp.zeros((kernel.shape[0], gate_inputs.shape[1]))
-    return jnp.swapaxes(lax.scan(body, start, (_cut(gate_inputs), kept))[1], 1, 2)
+    first = jnp.zeros((kernel.shape[0], gate_inputs.shape[1])) if start is None else start
+    return jnp.swapaxes(lax.scan(body, first, (_cut(gate_inputs), kept))[1], 1, 2)
 
 
-def _run_forward(kernel, bias, gate_inputs, kept):
-    states = _run(kernel, bias, gate_inputs, kept)
-    return states, (kernel, bias, gate_inputs, kept, states)
+def _run_forward(kernel, bias, gate_inputs, kept, start):
+    states = _run(kernel, bias, gate_inputs, kept, start)
+    return states, (kernel, bias, gate_inputs, kept, start, states)
 
 
 def _run_backward(residuals, states_gradient):
-    kernel, bias, gate_inputs, kept, states = residuals
+    kernel, bias, gate_inputs, kept, start, states = residuals
     weights = _hidden_weights(kernel, bias)
-    before = jnp.swapaxes(jnp.concatenate([jnp.zeros_like(states[:1]), states[:-1]]), 1, 2)
+    first = jnp.zeros_like(states[:1]) if start is None else start.T[None]
+    before = jnp.swapaxes(jnp.concatenate([first, states[:-1]]), 1, 2)
     if kept is not None:
         before = kept * before
     gates = jax.vmap(_open, in_axes=(None, 0, 0))(weights, before, _cut(gate_inputs))
@@ -156,12 +162,13 @@ def _run_backward(residuals, states_gradient):
         return earlier if kept_now is None else kept_now * earlier, gradient
 
     own = jnp.swapaxes(states_gradient, 1, 2)
-    _, gradient = lax.scan(body, jnp.zeros_like(own[0]), (own, to_gates, to_state, kept), reverse=True)
+    to_start, gradient = lax.scan(body, jnp.zeros_like(own[0]), (own, to_gates, to_state, kept), reverse=True)
     from_state = _join(jax.tree.map(lambda to: to * gradient, to_gates))
     to_inputs = _join(_Three(reset=to_reset * gradient, update=to_update * gradient, new=to_new * gradient))
     kernel_gradient = jnp.einsum("thb,tbg->hg", before, from_state)
     kept_gradient = None if kept is None else jnp.zeros_like(kept)
-    return kernel_gradient, jnp.sum(from_state, axis=(0, 1)), to_inputs, kept_gradient
+    start_gradient = None if start is None else to_start
+    return kernel_gradient, jnp.sum(from_state, axis=(0, 1)), to_inputs, kept_gradient, start_gradient
 
 
 _run.defvjp(_run_forward, _run_backward)

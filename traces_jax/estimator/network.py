@@ -125,15 +125,27 @@ def encode(estimator: Estimator, inputs: jax.Array, began: jax.Array | None = No
     Returns:
       Summaries [T, B, H] before and after each step; zero before an episode's first step.
     """
+    return proceed(estimator, None, inputs, began)[:2]
+
+
+def proceed(
+    estimator: Estimator, carry: jax.Array | None, inputs: jax.Array, began: jax.Array | None
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The same for episodes that are open at the first step, with a carry [L, B, H] from the steps before; None: zero.
+
+    Returns the summaries, and the carry [L, B, H] after the last step.
+    """
     chex.assert_rank(inputs, 3)
     chex.assert_axis_dimension(inputs, -1, _features(estimator))
     if began is not None:
         chex.assert_shape(began, inputs.shape[:-1])
-    after = inputs
-    for layer in estimator.layers:
-        after = gru.run(layer, gru.from_input(layer, after), began)
-    before = jnp.concatenate([jnp.zeros_like(after[:1]), after[:-1]])
-    return before if began is None else jnp.where(began[..., None], 0.0, before), after
+    after, last = inputs, []
+    for index, layer in enumerate(estimator.layers):
+        after = gru.run(layer, gru.from_input(layer, after), began, None if carry is None else carry[index])
+        last.append(after[-1])
+    first = jnp.zeros_like(after[:1]) if carry is None else carry[-1:]
+    before = jnp.concatenate([first, after[:-1]])
+    return before if began is None else jnp.where(began[..., None], 0.0, before), after, jnp.stack(last)
 
 
 def decode(estimator: Estimator, before: jax.Array, after: jax.Array, inputs: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -5,14 +5,18 @@ import re
 from collections.abc import Sequence
 
 from traces_jax import config as config_lib
+from traces_jax.host import shipped
 
 # More digits than any field allows. Writing out numbers with exponents of millions would take too long.
 _DIGITS = 100
 
 
 def readable(argv: Sequence[str]) -> list[str]:
-    """The command line with integers written out (1e5 as 100000). Raises ConfigError for unknown fields."""
-    result = list(argv)
+    """The command line with integers written out (1e5 as 100000) and names of experiments as their files.
+
+    Raises ConfigError for unknown fields.
+    """
+    result = _with_files(argv)
     for place, argument in enumerate(argv):
         match = re.fullmatch(r"--?(?:no)?config\.([^=]*)(=.*)?", argument, re.DOTALL)
         if not match:
@@ -25,6 +29,20 @@ def readable(argv: Sequence[str]) -> list[str]:
             result[place] = f"--config.{path}={_whole(path, value[1:], field.metadata['right'])}"
         elif place + 1 < len(argv):
             result[place + 1] = _whole(path, argv[place + 1], field.metadata["right"])
+    return result
+
+
+def _with_files(argv: Sequence[str]) -> list[str]:
+    """The command line with --config=ball_run as the path of that experiment, and --list alone as --list=all."""
+    result = ["--list=all" if argument == "--list" else argument for argument in argv]
+    for place, argument in enumerate(argv):
+        flag, equals, value = argument.partition("=")
+        if flag not in ("--config", "-config"):
+            continue
+        if equals:
+            result[place] = f"{flag}={shipped.find(value)}"
+        elif place + 1 < len(argv):
+            result[place + 1] = str(shipped.find(argv[place + 1]))
     return result
 
 

@@ -6,9 +6,10 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
+import jax
 from absl import flags, logging
 
-from traces_jax.host import arguments, errors
+from traces_jax.host import arguments, errors, help
 
 OK, BAD_INPUT, STOPPED = 0, 2, 3
 # The system's code for "try again later".
@@ -16,22 +17,26 @@ LABELS_NEEDED = 75
 _QUOTES = "\"'"
 
 
-def run(main: Callable[..., int], *, takes_arguments: bool = False) -> None:
+def run(main: Callable[..., int], *, takes_arguments: bool = False, more_help: Callable[[], str] = str) -> None:
     """Parses the command line and runs `main`. Bad input ends with one sentence and exit code 2.
 
-    takes_arguments: whether `main` takes the list of positional arguments; otherwise there must be none.
+    takes_arguments: whether `main` takes the list of positional arguments; otherwise there must be none. more_help: a
+    part of --help that is not about flags.
     """
     # Silences library logs: orbax logs every damaged file several times. We print what matters to a user.
     logging.set_verbosity(logging.FATAL)
     if {"--help", "-h"} & set(sys.argv[1:]):
-        print(sys.modules["__main__"].__doc__, flags.FLAGS.main_module_help(), sep="\n")
+        doc = sys.modules["__main__"].__doc__ or ""
+        print(help.page(doc, flags.FLAGS.get_key_flags_for_module(sys.argv[0]), more_help()))
         sys.exit(OK)
     before = signal.signal(signal.SIGINT, _interrupt())
+    failed = True
     try:
         rest = _parse(sys.argv)
         if rest and not takes_arguments:
             raise errors.UserError(f"argument {rest[0]!r} is not a flag; see --help.")
         code = main(rest) if takes_arguments else main()
+        failed = False
     except errors.USER_ERRORS as error:
         print(f"{_program()}: {error}", file=sys.stderr)
         code = BAD_INPUT
@@ -49,6 +54,9 @@ def run(main: Callable[..., int], *, takes_arguments: bool = False) -> None:
         print(f"{_program()}: {error.filename} cannot be used: {error.strerror}.", file=sys.stderr)
         code = BAD_INPUT
     sys.stdout.flush()
+    if failed and jax.distributed.is_initialized():
+        # An orderly end would wait for the other processes, and they wait for this one.
+        os._exit(code)
     # Ctrl-C during interpreter shutdown ends the process without further output.
     signal.signal(signal.SIGINT, before if code != STOPPED else signal.SIG_DFL)
     sys.exit(code)

@@ -2,6 +2,7 @@
 
 from traces_jax.config import ConfigError
 from traces_jax.core.own import OwnError
+from traces_jax.physics import PhysicsError
 
 
 class UserError(Exception):
@@ -12,4 +13,4 @@ class WriteError(UserError):
     """A file cannot be written: no space, no permission."""
 
 
-USER_ERRORS = (ConfigError, OwnError, UserError)
+USER_ERRORS = (ConfigError, OwnError, PhysicsError, UserError)

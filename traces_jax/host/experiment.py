@@ -9,16 +9,16 @@ from ml_collections import config_flags
 
 from traces_jax import config as config_lib
 from traces_jax.config import Config, presets
-from traces_jax.host import cli, errors
+from traces_jax.host import cli, errors, shipped
 
 
 def path(flag: flags.FlagHolder) -> pathlib.Path:
     """The path of the experiment file."""
     if flag.value is None:
-        raise config_lib.ConfigError(f"--{flag.name} is missing; give an experiment file such as experiments/ant.py.")
+        raise config_lib.ConfigError(f"--{flag.name} is missing; {shipped.choices()}.")
     found = pathlib.Path(config_flags.get_config_filename(flags.FLAGS[flag.name]))
     if not found.exists():
-        raise errors.UserError(f"--{flag.name}={found} does not exist; experiments/ has examples.")
+        raise errors.UserError(f"--{flag.name}={found} does not exist; {shipped.choices()}.")
     return found
 
 

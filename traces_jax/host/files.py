@@ -121,6 +121,12 @@ def write_text(path: pathlib.Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_bytes(path: pathlib.Path, data: bytes) -> None:
+    """Writes a binary file."""
+    with beside(path) as temporary:
+        temporary.write_bytes(data)
+
+
 def read_json(path: pathlib.Path) -> Any:
     """The content of a JSON file."""
     try:

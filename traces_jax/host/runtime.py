@@ -1,5 +1,6 @@
 """Process-wide setup, in one function that only commands call. Importing the package changes nothing."""
 
+import contextlib
 import logging
 import os
 import pathlib
@@ -7,10 +8,12 @@ import platform
 import signal
 import sys
 import warnings
+from collections.abc import Iterator
 from importlib import metadata
 
 import jax
 import mujoco
+from absl import logging as absl_logging
 
 _PACKAGES = (
     "jax",
@@ -28,9 +31,10 @@ _PACKAGES = (
 
 
 def setup() -> None:
-    """Configures JAX. Must run before the first array is created.
+    """Configures JAX. Should run before the first array is created.
 
-    On a CPU every core becomes a device, so that lanes run in parallel. Matrix products use full precision on
+    On a CPU every core becomes a device, so that lanes run in parallel; devices that are in use already stay as they
+    are. Matrix products use full precision on
     accelerators. Compiled programs are cached between runs. Library messages that duplicate exceptions are silenced.
     """
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(_cache_root() / "xla"))
@@ -38,7 +42,8 @@ def setup() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     jax.config.update("jax_default_matmul_precision", "highest")
-    jax.config.update("jax_num_cpu_devices", core_count())
+    with contextlib.suppress(RuntimeError):  # A program that has used JAX's devices before.
+        jax.config.update("jax_num_cpu_devices", core_count())
     # MuJoCo would log diverging simulations to a file in the working directory; we count them in the metrics.
     mujoco.set_mju_user_warning(lambda text: None)
     sys.unraisablehook = _say_ignored
@@ -46,6 +51,17 @@ def setup() -> None:
     # writes are redundant.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", r"coroutine .* was never awaited", RuntimeWarning)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silences the log messages of libraries. We print what matters to a user."""
+    before = absl_logging.get_verbosity()
+    absl_logging.set_verbosity(absl_logging.FATAL)
+    try:
+        yield
+    finally:
+        absl_logging.set_verbosity(before)
 
 
 def core_count() -> int:
@@ -74,6 +90,7 @@ def describe() -> dict[str, object]:
         "platform": platform.platform(),
         "device": jax.devices()[0].device_kind,
         "devices": len(jax.devices()),
+        "processes": jax.process_count(),
         "backend": jax.default_backend(),
         "versions": {name: metadata.version(name) for name in ("traces_jax", *_PACKAGES)},
     }

@@ -14,6 +14,13 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+# Environments of all lanes on a device that physics=mjx has room for with mjx.impl=warp.
+WARP_WORLDS = 1 << 14
+
+
+class PhysicsError(Exception):
+    """Why a simulator cannot run a model, in one sentence."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Model:

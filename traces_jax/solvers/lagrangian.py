@@ -39,13 +39,23 @@ def ascend(
 
 
 def move(
-    settings: LagrangeConfig, state: multipliers.LagrangeState, verdict: Verdict
+    settings: LagrangeConfig, state: multipliers.LagrangeState, verdict: Verdict, progress: jax.Array
 ) -> tuple[multipliers.LagrangeState, jax.Array, dict[str, jax.Array]]:
-    """The same by `lagrange.rule`: gradient ascent, or a controller of the multiplier's logarithm."""
+    """The same by `lagrange.rule`: gradient ascent, or a controller of the multiplier's logarithm.
+
+    progress: [] fraction of the run completed.
+    """
     if settings.rule == "adam":
         return ascend(settings, state, verdict, maximum=settings.maximum)
     violation = multipliers.violation(verdict.measure, verdict.limit, verdict.tolerance)
-    state = multipliers.integrate(state, violation, verdict.fresh, gain=settings.integral, maximum=settings.maximum)
+    state = multipliers.integrate(
+        state,
+        violation,
+        verdict.fresh,
+        gain=settings.integral,
+        minimum=settings.minimum,
+        maximum=multipliers.rising(settings.first_maximum, settings.maximum, progress),
+    )
     weight = multipliers.controlled(state.multiplier, violation, gain=settings.proportional)
     return state, weight, {"constraint/multiplier": state.multiplier, "constraint/in_force": weight}
 

@@ -68,16 +68,21 @@ def integrate(
     fresh: jax.Array | bool,
     *,
     gain: jax.Array | float,
+    minimum: jax.Array | float,
     maximum: jax.Array | float,
 ) -> LagrangeState:
-    """The integral part of a controller of log(multiplier), kept within +-log(maximum).
+    """The integral part of a controller of log(multiplier), kept between the logarithms of `minimum` and `maximum`.
 
     Steps of the logarithm suit any scale of the cost: the multiplier finds its level in tens of iterations, whether
     that is 0.1 or 10, and falls as fast as it rose. The bounds prevent windup. fresh: see `update`.
     """
-    bound = jnp.maximum(maximum, 1.0)
-    moved = jnp.clip(state.multiplier * jnp.exp(gain * violation), 1.0 / bound, bound)
+    moved = jnp.clip(state.multiplier * jnp.exp(gain * violation), minimum, maximum)
     return dataclasses.replace(state, multiplier=jnp.where(fresh, moved, state.multiplier))
+
+
+def rising(first: jax.Array | float, last: jax.Array | float, progress: jax.Array) -> jax.Array:
+    """A bound [] that goes geometrically from `first` to `last`. progress: [] fraction of the run completed."""
+    return jnp.asarray(first) ** (1.0 - progress) * jnp.asarray(last) ** progress
 
 
 def controlled(multiplier: jax.Array, violation: jax.Array, *, gain: jax.Array | float) -> jax.Array:

@@ -13,7 +13,7 @@ class PPOLag(Lagrangian):
     weighs_cost = True
 
     def update(self, config, state, batch, verdict, key, progress):
-        multiplier, weight, multiplier_row = lagrangian.move(config.lagrange, state.multiplier, verdict)
+        multiplier, weight, multiplier_row = lagrangian.move(config.lagrange, state.multiplier, verdict, progress)
         advantage = lagrangian.penalized(batch, weight, standardized=config.normalize.mixed)
         agent, row = ppo.update(
             self.modules,

@@ -6,6 +6,7 @@ Saute RL: almost surely safe reinforcement learning using state augmentation (So
 import jax
 import jax.numpy as jnp
 
+from traces_jax.config import Config
 from traces_jax.core.optimize import Number
 from traces_jax.solvers.additive import Additive
 from traces_jax.solvers.ppo import PPO
@@ -14,7 +15,9 @@ from traces_jax.solvers.trpo import TRPO
 # The released program scales the budget for episodes of this length, whatever the task's.
 _RELEASED_HORIZON = 1000
 # Once the budget is spent, only the sign matters. Normalized observations have the same bound.
-_LEAST = -5.0
+LEAST = -5.0
+# A budget of zero must not divide.
+SMALLEST = 1e-6
 
 
 class Saute(Additive):
@@ -27,9 +30,12 @@ class Saute(Additive):
         return jnp.ones((count, 1))
 
     def carry(self, config, carried, cost, budget):
+        return spend(carried, cost[:, None], self.whole(config, budget), config.saute.gamma)
+
+    def whole(self, config: Config, budget: Number) -> jax.Array:
+        """The budget [] of the discounted cost at the start of an episode. budget: [] of the plain sum."""
         released = config.method.solver_version == "as_released"
-        whole = discounted(budget, config.saute.gamma, _RELEASED_HORIZON if released else self.horizon)
-        return spend(carried, cost[:, None], whole, config.saute.gamma)
+        return discounted(budget, config.saute.gamma, _RELEASED_HORIZON if released else self.horizon)
 
     def shape_reward(self, config, reward, carried):
         return jnp.where(carried[..., 0] > 0.0, reward, config.saute.unsafe_reward)
@@ -57,4 +63,4 @@ def spend(left: jax.Array, cost: jax.Array, budget: Number, gamma: Number) -> ja
 
     The division by gamma replaces the discount: z > 0 after t steps if and only if sum gamma^k c_k < b.
     """
-    return jnp.maximum((left - cost / jnp.maximum(budget, 1e-6)) / gamma, _LEAST)
+    return jnp.maximum((left - cost / jnp.maximum(budget, SMALLEST)) / gamma, LEAST)

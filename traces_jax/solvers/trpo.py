@@ -22,7 +22,7 @@ class SecondOrder(Solver):
     def parts(self, config):
         samples = FLOAT * config.iteration_steps * trust_region.FLOATS_PER_UNIT
         fields = ("policy.hidden", "environment.count", "environment.steps")
-        return [Part("the trust region", samples * max(config.policy.hidden, default=1), fields)]
+        return [Part("the trust region", samples * max(config.policy.hidden, default=1), fields, phase="update")]
 
 
 class TRPO(SecondOrder):

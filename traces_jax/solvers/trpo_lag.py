@@ -13,8 +13,7 @@ class TRPOLag(trpo.SecondOrder, Lagrangian):
     weighs_cost = True
 
     def update(self, config, state, batch, verdict, key, progress):
-        del progress
-        multiplier, weight, multiplier_row = lagrangian.move(config.lagrange, state.multiplier, verdict)
+        multiplier, weight, multiplier_row = lagrangian.move(config.lagrange, state.multiplier, verdict, progress)
         advantage = lagrangian.penalized(batch, weight, standardized=config.normalize.mixed)
         agent, row = trpo.improve(self.modules, config, state.agent, batch, advantage, key, reads_cost=True)
         return LagrangianState(agent=agent, multiplier=multiplier), {**multiplier_row, **row}

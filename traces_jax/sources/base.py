@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from traces_jax.config import Config
-from traces_jax.core import optimize
+from traces_jax.core import episodes, optimize
 from traces_jax.core.episodes import PolicyWindows
 from traces_jax.core.normalize import RunningStatistics
 from traces_jax.core.rollout import Transitions, Truth
@@ -39,6 +39,7 @@ class Collected:
       windows: returns and costs of the last finished episodes, including those of this rollout.
       iteration: [] index of the iteration.
       plays_mean: [B] which environments play the mean action.
+      memory: [B, ...] the source's memory after the rollout, if episodes span iterations; otherwise None.
     """
 
     transitions: Transitions
@@ -47,6 +48,7 @@ class Collected:
     windows: PolicyWindows
     iteration: jax.Array
     plays_mean: jax.Array
+    memory: jax.Array | None = None
 
 
 @flax.struct.dataclass
@@ -86,7 +88,8 @@ class Verdict:
 
     Attributes:
       cost: [T, B] of every step.
-      measure: [] the constrained quantity; NaN before the first episode has ended.
+      measure: [] the constrained quantity, which the solver acts on; NaN before the first episode has ended.
+      deployed: [] the same of the policy to deploy, see `core/kept.py`.
       limit: [] upper bound of the measure.
       tolerance: [] a violation of this size counts as full; also the unit in which cost advantages matter.
       fresh: [] whether episodes ended in this rollout, so that the measure has changed.
@@ -94,6 +97,7 @@ class Verdict:
 
     cost: jax.Array
     measure: jax.Array
+    deployed: jax.Array
     limit: jax.Array
     tolerance: jax.Array
     fresh: jax.Array
@@ -103,16 +107,34 @@ class Verdict:
 _TOLERANCE = 0.1
 
 
-def on_sum(cost: jax.Array, measure: jax.Array, limit: jax.Array, ended: jax.Array) -> Verdict:
-    """The verdict on the mean summed cost of an episode. cost, ended: [T, B]; measure, limit: []."""
+def judge(
+    config: Config,
+    collected: Collected,
+    *,
+    cost: jax.Array,
+    noisy: jax.Array,
+    mean: jax.Array,
+    limit: jax.Array,
+    tolerance: jax.Array,
+) -> Verdict:
+    """The verdict on a rollout. cost: [T, B]; noisy, mean: [] the measure of the policy and of its mean action."""
     return Verdict(
         cost=cost,
-        measure=measure,
+        measure=episodes.constrained(noisy, mean, config, collected.iteration),
+        deployed=noisy if config.constraint.policy == "noisy" else mean,
         limit=limit,
-        # A limit of zero must not make every cost a full violation.
-        tolerance=_TOLERANCE * jnp.maximum(limit, 1.0),
-        fresh=jnp.any(ended),
+        tolerance=tolerance,
+        fresh=jnp.any(collected.truth.ended),
     )
+
+
+def on_sum(
+    config: Config, collected: Collected, *, cost: jax.Array, noisy: jax.Array, mean: jax.Array, limit: jax.Array
+) -> Verdict:
+    """The same for the mean summed cost of an episode as measure."""
+    # A limit of zero must not make every cost a full violation.
+    tolerance = _TOLERANCE * jnp.maximum(limit, 1.0)
+    return judge(config, collected, cost=cost, noisy=noisy, mean=mean, limit=limit, tolerance=tolerance)
 
 
 @flax.struct.dataclass
@@ -158,12 +180,14 @@ class Part:
       size: bytes for one lane on one device.
       fields: paths of the settings that it grows with.
       kept: whether it is kept between iterations, so that a checkpoint copies it.
+      phase: when it is needed. Parts of different phases take turns in the same memory. Empty: always.
     """
 
     what: str
     size: int
     fields: tuple[str, ...]
     kept: bool = False
+    phase: str = ""
 
 
 class Source(abc.ABC):
@@ -215,6 +239,14 @@ class Source(abc.ABC):
     ) -> jax.Array | None:
         """Memories [B, ...] after a step. observation: [B, O] raw; action: [B, A]."""
         del config, state, statistics, observation, action
+        return memory
+
+    def resume(self, config: Config, state: Any, memory: jax.Array | None, environments: jax.Array) -> jax.Array | None:
+        """Memories [b, ...] with which environments [b] begin a rollout, if episodes span iterations.
+
+        memory: [b, ...] as the last rollout left it, which may be out of date.
+        """
+        del config, state, environments
         return memory
 
     @abc.abstractmethod

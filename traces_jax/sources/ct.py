@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from traces_jax.core import episodes, networks, optimize
+from traces_jax.core import networks, optimize
 from traces_jax.feedback import trajectories
 from traces_jax.sources.labelled import PREFIX_LABELS
 from traces_jax.sources.stepwise import Stepwise
@@ -52,10 +52,8 @@ class CT(Stepwise):
     def cost(self, config, params, inputs):
         return jnp.exp(self.module(config).apply(params.network, inputs)[..., 0])
 
-    def read(self, config, params, inputs, ended):
-        cost = self.cost(config, params, inputs)
-        logit = jnp.exp(params.log_threshold) - episodes.running_sum(cost, ended)
-        return {"mean": cost, "log_probability": jax.nn.log_sigmoid(logit)}
+    def log_probability(self, config, params, totals):
+        return jax.nn.log_sigmoid(jnp.exp(params.log_threshold) - totals["costs"])
 
     def loss(self, config, params, inputs, rows):
         cost = self.cost(config, params, inputs)

@@ -13,16 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from traces_jax.config import Config
-from traces_jax.core import episodes, normalize, optimize
+from traces_jax.config import Config, ConfigError
+from traces_jax.core import episodes, normalize, optimize, spanning
 from traces_jax.core.keys import Stream, substream
 from traces_jax.estimator import refit
 from traces_jax.feedback import labelers, labels, query, trajectories
-from traces_jax.feedback.trajectories import Candidates, Cuts, Origin, Trajectories
-from traces_jax.sources import metrics
-from traces_jax.sources import schedule as schedule_lib
+from traces_jax.feedback.trajectories import Candidates, Cuts, Trajectories
+from traces_jax.sources import candidates, correction, metrics
 from traces_jax.sources.base import FLOAT, Answers, Collected, Credits, Part, Query, Source
-from traces_jax.sources.schedule import Schedule
+from traces_jax.sources.candidates import Schedule
 from traces_jax.sources.state import LabelledState, Score
 from traces_jax.tasks import PhysicsTask
 
@@ -30,9 +29,6 @@ from traces_jax.tasks import PhysicsTask
 ASKED = ("query.batch", "query.fraction", "environment.count", "environment.steps")
 # Settings that decide what labels of prefixes mean.
 PREFIX_LABELS = ("constraint.cost_limit", "labels.interval", "labels.terminal_only", "labels.early_end")
-
-# With this many labels of random picks, half of their mean residual is believed.
-_FEW = 16.0
 
 
 class Labelled(Source):
@@ -114,6 +110,10 @@ class Labelled(Source):
             early_end_violates=config.labels.early_end == "violating",
         )
 
+    def mask(self, config: Config, length: jax.Array) -> jax.Array:
+        """Which labels trajectories of length [N] have, [N, P]."""
+        return trajectories.prefix_mask(length, self.ends(config))
+
     def told(self, config: Config, first: jax.Array, length: jax.Array, known: jax.Array) -> Answers:
         """Labels of trajectories, from what somebody who saw them says.
 
@@ -123,10 +123,6 @@ class Labelled(Source):
         said, there = labels.prefixes(first, length, self.ends(config)), self.mask(config, length)
         # The last prefix is the whole trajectory.
         return Answers(labels=said, mask=there.at[:, :-1].set(there[:, :-1] & known[:, None]))
-
-    def mask(self, config: Config, length: jax.Array) -> jax.Array:
-        """Which labels trajectories of length [N] have, [N, P]."""
-        return trajectories.prefix_mask(length, self.ends(config))
 
     def asked(self, config: Config, rows: Trajectories) -> jax.Array:
         """How many single labels were given to label rows [N], []."""
@@ -143,6 +139,10 @@ class Labelled(Source):
         del config, rows
         return notes
 
+    def summed(self) -> tuple[str, ...]:
+        """Names of what is summed over an episode that spans iterations."""
+        return ()
+
     def correction(self, config: Config) -> int:
         """Number of labels of random picks that correct the measure; 0 where the measure is not a probability."""
         del config
@@ -152,43 +152,49 @@ class Labelled(Source):
 
     def schedule(self, config: Config) -> Schedule:
         """When labels are queried."""
-        return schedule_lib.find(config, self.task)
+        return candidates.schedule(config, self.task)
 
     def ends(self, config: Config) -> np.ndarray:
         """Lengths of the labelled prefixes, [P]; the last is that of the whole trajectory."""
         return trajectories.prefix_ends(self.task.horizon, config.labels.interval, config.labels.terminal_only)
 
-    def check(self, config):
-        schedule_lib.check(config, self.task)
+    def check(self, config: Config) -> None:
+        if labelers.kind(config.labels.by) == labelers.ORACLE and not self.task.has_cost:
+            raise ConfigError(
+                f"labels.by={config.labels.by} is not right: {self.task.name} has no cost; people, a file of labels "
+                f"or module:function would be right."
+            )
+        candidates.check(config, self.task)
+        picks = self.schedule(config).picks
+        if config.refit.store < picks:
+            # All trajectories of a query are stored together and must not overwrite each other.
+            raise ConfigError(
+                f"refit.store={config.refit.store} is not right: a query labels up to {picks} trajectories at once "
+                f"(query.batch={config.query.batch}, query.fraction={config.query.fraction}), which must fit in; "
+                f"{picks} or more would be right."
+            )
 
     def parts(self, config):
-        schedule, prefixes = self.schedule(config), len(self.ends(config))
+        plan, prefixes = self.schedule(config), len(self.ends(config))
         row = self.task.horizon * self.features * FLOAT + prefixes * (FLOAT + 1) + FLOAT
-        of_origin, watched = 3 * FLOAT, 0
+        watched = 0
         if labelers.kind(config.labels.by) != labelers.ORACLE and isinstance(self.task, PhysicsTask):
             watched = self.task.horizon * self.task.physics.mj_model.nq * FLOAT
+        waiting = plan.pool * (row + 3 * FLOAT + watched)
+        opened = candidates.open_bytes(config, self.task, self.features)
+        judged = 2 * FLOAT * (config.lagrange.window + config.mean_window)
         return [
-            Part(
-                "trajectories that wait for a query",
-                schedule.places * schedule.period * (row + of_origin + watched),
-                ASKED,
-                kept=True,
-            ),
-            Part("picked trajectories", schedule.picks * row, ("query.batch", "environment.count")),
+            Part("trajectories that wait for a query", waiting, ASKED, kept=True),
+            Part("open episodes", opened, ("pool.tracked",), kept=True),
+            Part("picked trajectories", plan.picks * row, ("query.batch", "environment.count")),
             Part("the store", config.refit.store * row, ("refit.store",), kept=True),
-            Part(
-                "their last episodes",
-                2 * FLOAT * (config.lagrange.window + config.mean_window),
-                ("lagrange.window",),
-                kept=True,
-            ),
-            Part("labels of random picks", FLOAT * self.correction(config), ("constraint.correction",), kept=True),
+            Part("their last episodes", judged, ("lagrange.window",), kept=True),
         ]
 
     # --- State.
 
     def init(self, config, key, prior, watched):
-        schedule, sizes = self.schedule(config), (self.task.horizon, self.features, len(self.ends(config)))
+        plan, sizes = self.schedule(config), (self.task.horizon, self.features, len(self.ends(config)))
         store = trajectories.empty(config.refit.store, *sizes)
         # A stream of its own: `fresh` consumes the key itself.
         notes = self.no_notes(config, substream(key, Stream.QUERY))
@@ -197,17 +203,29 @@ class Labelled(Source):
             notes = self.note(config, notes, prior.rows)
         return LabelledState(
             fitted=self.fresh(config, key) if prior is None else prior.fitted,
-            pool=trajectories.empty_pool(schedule.places * schedule.period, *sizes, watched),
+            pool=trajectories.empty_pool(plan.pool, *sizes, watched),
             store=store,
             judged=episodes.init_windows(config.lagrange.window, config.mean_window, ("costs", "violations")),
-            residuals=episodes.init(max(self.correction(config), 1), ("residuals",)),
+            residuals=correction.no_residuals(),
             seen=jnp.zeros((), jnp.int32),
             due=jnp.zeros((), jnp.int32),
             # Labels from before the run are not counted, neither here nor against its budget.
             labelled=jnp.zeros((), jnp.int32),
             queries=jnp.zeros((), jnp.int32),
             notes=notes,
+            open=spanning.init(
+                config,
+                self.task.horizon,
+                self.features,
+                memory=self.memory(config, config.environment.count),
+                summed=self.summed(),
+                watched=watched,
+            ),
         )
+
+    def resume(self, config, state, memory, environments):
+        del config
+        return memory if state.open is None or state.open.memory is None else state.open.memory[environments]
 
     def learned(self, state):
         return state.fitted
@@ -224,52 +242,52 @@ class Labelled(Source):
 
         Returns the state, the episodes, and their positions in the rollout.
         """
-        horizon = self.task.horizon
-        transitions, truth = collected.transitions, collected.truth
-        cuts = trajectories.find(truth.ended, truth.episode_length, self.schedule(config).places)
+        opened, cuts, taken, origin = candidates.cut(config, self.task, state.open, collected, inputs)
         said = jnp.full((cuts.length.shape[0], len(self.ends(config))), jnp.nan)
         # Without the oracle the labels of a trajectory are unknown until somebody has seen it.
         if labelers.kind(config.labels.by) == labelers.ORACLE:
-            said = self.label(config, cuts.take(truth.cost, horizon), cuts.length, cuts.last(transitions.terminated))
+            said = self.label(config, taken.cost, cuts.length, cuts.last(collected.transitions.terminated))
         rows = Trajectories(
-            inputs=cuts.take(inputs, horizon),
+            inputs=taken.inputs,
             length=cuts.length,
             labels=said,
             mask=self.mask(config, cuts.length),
         )
-        origin = Origin(
-            iteration=jnp.full(cuts.first.shape, collected.iteration),
-            environment=cuts.environment.astype(jnp.int32),
-            first=cuts.first.astype(jnp.int32),
-        )
-        watched = jax.tree.map(lambda leaf: cuts.take(leaf, horizon), truth.watched)
-        pool = trajectories.push(state.pool, Candidates(rows=rows, origin=origin, watched=watched))
-        return dataclasses.replace(state, pool=pool, seen=state.seen + jnp.sum(rows.valid)), rows, cuts
+        pool = trajectories.push(state.pool, Candidates(rows=rows, origin=origin, watched=taken.watched))
+        # A share of all episodes is due, though only those of tracked environments can be labelled.
+        seen = state.seen + jnp.sum(rows.valid if opened is None else collected.truth.ended)
+        before, after = (jnp.maximum(ring.written - self.schedule(config).pool, 0) for ring in (state.pool, pool))
+        cuts = dataclasses.replace(cuts, dropped=cuts.dropped + after - before)
+        return dataclasses.replace(state, pool=pool, seen=seen, open=opened), rows, cuts
 
     def asks(self, config, iteration):
         period = self.schedule(config).period
         return True if period == 1 else (iteration + 1) % period == 0
 
     def ask(self, config, state, collected, key):
-        schedule, pool = self.schedule(config), state.pool.rows
+        plan, pool = self.schedule(config), state.pool.rows
         score = self.score(config, state, collected.statistics, pool.rows)
         uncertainty, eligible = score.uncertainty, pool.valid & score.worth
-        due = jnp.minimum(query.due(config.query.fraction, state.seen), state.due + schedule.picks)
+        due = jnp.minimum(query.due(config.query.fraction, state.seen), state.due + plan.picks)
         budget = config.query.budget if config.query.budget else np.iinfo(np.int32).max
         allowed = jnp.minimum(due - state.due, budget - state.labelled)
         certain = allowed - self._random_picks(config, state.due, due)
         rank = query.mixed(
             jnp.where(eligible, uncertainty, -jnp.inf),
-            jax.random.uniform(substream(key, Stream.QUERY), uncertainty.shape),
+            correction.chance(
+                substream(key, Stream.QUERY),
+                pool.origin.environment < config.mean_environments,
+                share=config.mean_environments / config.environment.count,
+            ),
             certain,
         )
-        picked, chosen = query.pick(pool, rank, schedule.picks, allowed)
+        picked, chosen = query.pick(pool, rank, plan.picks, allowed)
         return Query(
             rows=picked.rows,
             origin=picked.origin,
             watched=picked.watched,
             expected=score.expected[chosen],
-            random=(jnp.arange(schedule.picks) >= certain) & picked.valid,
+            random=(jnp.arange(plan.picks) >= certain) & picked.valid,
             due=due,
             row={
                 "query/accepted_pool": metrics.accepted(pool.rows),
@@ -315,11 +333,17 @@ class Labelled(Source):
             **query.row,
         }
         residuals = new.labels[:, -1] - jnp.exp(query.expected[:, -1])
-        known = query.random & new.mask[:, -1]
+        known = query.random & new.mask[:, -1] & (self.correction(config) > 0)
         return dataclasses.replace(
             state,
             fitted=fitted,
-            residuals=episodes.push(state.residuals, known[None], residuals=residuals[None]),
+            residuals=correction.add_residuals(
+                state.residuals,
+                residuals,
+                known,
+                query.origin.environment < config.mean_environments,
+                memory=max(self.correction(config), 1),
+            ),
             pool=trajectories.clear(state.pool),
             store=trajectories.push(dataclasses.replace(state.store, written=written), new),
             due=query.due,
@@ -328,16 +352,10 @@ class Labelled(Source):
             notes=self.note(config, state.notes, new),
         ), row
 
-    def bias(self, config: Config, state: LabelledState) -> jax.Array:
-        """How much more often trajectories are accepted than estimated, from labels of random picks, [].
-
-        Shrunk towards zero while there are few of them.
-        """
-        if not self.correction(config):
-            return jnp.zeros(())
-        count = jnp.minimum(state.residuals.count, state.residuals.size).astype(jnp.float32)
-        mean = episodes.means(state.residuals)["residuals"]
-        return jnp.where(count > 0, mean * count / (count + _FEW), 0.0)
+    def violations(self, config: Config, judged: episodes.PolicyWindows) -> jax.Array:
+        """The estimated share [] of violating episodes, of the policy that must satisfy the constraint."""
+        noisy, mean = episodes.both(judged, "violations")
+        return episodes.worse(noisy, mean, policy=config.constraint.policy)
 
     def credits(self, config, state, statistics, observation, action):
         said = self.scores(config, state.fitted.params, self.inputs(config, statistics, observation, action))

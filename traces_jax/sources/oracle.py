@@ -29,6 +29,6 @@ class Oracle(Source):
 
     def verdict(self, config, state, collected, reading, asked, key):
         del reading, asked, key
-        measure = episodes.worst(collected.windows, config.constraint.policy)["costs"]
-        truth = collected.truth
-        return state, on_sum(truth.cost, measure, self.budget(config, state), truth.ended), {}
+        noisy, mean = episodes.both(collected.windows, "costs")
+        cost, limit = collected.truth.cost, self.budget(config, state)
+        return state, on_sum(config, collected, cost=cost, noisy=noisy, mean=mean, limit=limit), {}

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from traces_jax.core import episodes, networks
+from traces_jax.core import networks
 from traces_jax.feedback import labels, novelty, trajectories
 from traces_jax.feedback.trajectories import Trajectories
 from traces_jax.sources.base import FLOAT, Answers, Part
@@ -64,14 +64,21 @@ class RLSF(Stepwise):
     def cost(self, config, params, inputs):
         return (jax.nn.sigmoid(self.logit(config, params, inputs)) > config.rlsf.bad_above).astype(jnp.float32)
 
-    def read(self, config, params, inputs, ended):
+    def summed(self):
+        return ("costs", "expected", "variance")
+
+    def steps(self, config, params, inputs):
         bad = jax.nn.sigmoid(self.logit(config, params, inputs))
-        expected, variance = (episodes.running_sum(values, ended) for values in (bad, bad * (1.0 - bad)))
-        return {
-            "bad": bad,
-            "mean": (bad > config.rlsf.bad_above).astype(jnp.float32),
-            "log_probability": within(expected, variance, config.rlsf.alpha),
-        }
+        variance = bad * (1.0 - bad)
+        cost = (bad > config.rlsf.bad_above).astype(jnp.float32)
+        return {"costs": cost, "expected": bad, "variance": variance}
+
+    def log_probability(self, config, params, totals):
+        return within(totals["expected"], totals["variance"], config.rlsf.alpha)
+
+    def scores(self, config, params, inputs):
+        bad = jax.nn.sigmoid(self.logit(config, params, inputs))
+        return {"bad": bad, **super().scores(config, params, inputs)}
 
     def loss(self, config, params, inputs, rows):
         said, known = self._of_steps(config, rows)

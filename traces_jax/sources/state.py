@@ -5,8 +5,9 @@ from typing import Any
 import flax.struct
 import jax
 
-from traces_jax.core import episodes, optimize
+from traces_jax.core import episodes, optimize, spanning
 from traces_jax.feedback.trajectories import Candidates, Ring, Trajectories
+from traces_jax.sources import correction
 
 
 @flax.struct.dataclass
@@ -18,25 +19,27 @@ class LabelledState:
       pool: trajectories since the last query, with simulated labels that are not read yet.
       store: labelled trajectories.
       judged: estimated summed costs of the last finished episodes, and their probabilities of violation.
-      residuals: labels minus estimated probabilities of the last trajectories that were labelled at random.
+      residuals: how wrong the estimator was on the last trajectories that were labelled at random.
       seen: [] trajectories that were ever in the pool.
       due: [] how many of them were due for labelling by the last query. Fewer are labelled if their score was too low
         or the budget is spent.
       labelled: [] trajectories labelled so far.
       queries: [] single (prefix) labels so far.
       notes: what the source notes of labelled trajectories in order to choose others; None if nothing.
+      open: the episodes that go on in the next rollout; None if none ever does.
     """
 
     fitted: optimize.Trained
     pool: Ring[Candidates]
     store: Ring[Trajectories]
     judged: episodes.PolicyWindows
-    residuals: episodes.EpisodeWindow
+    residuals: correction.Residuals
     seen: jax.Array
     due: jax.Array
     labelled: jax.Array
     queries: jax.Array
     notes: Any
+    open: spanning.Open | None
 
 
 @flax.struct.dataclass

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from traces_jax.config import Config
-from traces_jax.core import episodes, networks, normalize, optimize
+from traces_jax.core import episodes, networks, normalize, optimize, rollout, spanning
 from traces_jax.core.keys import Stream, substream
 from traces_jax.estimator import credit, network, objective, refit
 from traces_jax.feedback.trajectories import Cuts, Trajectories
-from traces_jax.sources import metrics
-from traces_jax.sources.base import FLOAT, KEPT, UPDATED, Part, Verdict
-from traces_jax.sources.labelled import ASKED, PREFIX_LABELS, Labelled, Score
+from traces_jax.sources import correction, metrics
+from traces_jax.sources.base import FLOAT, KEPT, UPDATED, Collected, Part, judge
+from traces_jax.sources.labelled import ASKED, PREFIX_LABELS, Labelled, LabelledState, Score
 
 # Dead units are counted on every 8th time step only, to keep this diagnostic cheaper than the credits themselves.
 _EVERY = 8
@@ -44,6 +44,25 @@ class Reading:
     rows: Trajectories
     cuts: Cuts
     estimator: network.Estimator
+
+
+@flax.struct.dataclass
+class _Judged:
+    """What an estimator says of the steps of a rollout.
+
+    Attributes:
+      steps: [T, B] by name, what is summed over an episode.
+      before: [B] its sums of the episodes that were open before the rollout; empty if there were none.
+      memory: [B, L, H] after the rollout, if episodes span iterations.
+    """
+
+    steps: dict[str, jax.Array]
+    before: dict[str, jax.Array]
+    memory: jax.Array | None
+
+    def totals(self, ended: jax.Array) -> dict[str, jax.Array]:
+        """Running sums [T, B] by name. ended: [T, B]."""
+        return episodes.running_sums(self.steps, ended, self.before)
 
 
 class Traces(Labelled):
@@ -108,7 +127,7 @@ class Traces(Labelled):
         gates = 3 * units * ((self.features + units + 2) + (settings.depth - 1) * (2 * units + 2))
         # Two heads read the decoder's last layer.
         weights = gates + networks.weights(read, settings.decoder, 1) + settings.decoder[-1] + 1
-        pool, batch = schedule.places * schedule.period, config.refit.new_batch + config.refit.stored_batch
+        pool, batch = schedule.pool, config.refit.new_batch + config.refit.stored_batch
         of_row, steps = FLOAT * self.task.horizon, FLOAT * config.iteration_steps
         shape = ("estimator.hidden", "estimator.depth", "estimator.decoder")
         gru = ("estimator.hidden",)
@@ -116,17 +135,22 @@ class Traces(Labelled):
         scored_step = _SCORED_FEATURE * self.features + _SCORED_UNIT * units
         fitted_step = _FITTED_FEATURE * self.features + _FITTED_UNIT * units * settings.depth
         judged_step = _JUDGED_FEATURE * self.features + _JUDGED_UNIT * units
-        decoded = max(batch, pool, config.environment.count) * of_row // _DECODED * max(settings.decoder)
+        decoded = of_row // _DECODED * max(settings.decoder)
         memory = FLOAT * config.environment.count * settings.depth * units
+        replayed = of_row * len(spanning.tracked(config)) * judged_step if config.spans else 0
         return [
             *super().parts(config),
             Part("the estimator", FLOAT * KEPT * weights, shape, kept=True),
             Part("the estimator to deploy", FLOAT * KEPT * weights * config.constraint.keep, shape, kept=True),
             Part("updates of the estimator", FLOAT * UPDATED * weights, shape),
-            Part("the decoder", decoded, ("estimator.decoder", *ASKED)),
-            Part("the trajectories of a query", pool * of_row * scored_step, (*ASKED, *gru)),
-            Part("a refit", batch * of_row * fitted_step, refitted),
-            Part("credits of a rollout", steps * judged_step, (*ASKED[2:], *gru)),
+            *(
+                Part("the decoder", rows * decoded, ("estimator.decoder", *ASKED), phase=phase)
+                for phase, rows in (("query", pool), ("refit", batch), ("credits", config.environment.count))
+            ),
+            Part("the trajectories of a query", pool * of_row * scored_step, (*ASKED, *gru), phase="query"),
+            Part("a refit", batch * of_row * fitted_step, refitted, phase="refit"),
+            Part("credits of a rollout", steps * judged_step, (*ASKED[2:], *gru), phase="credits"),
+            Part("credits of open episodes", replayed, ("pool.tracked", *gru), phase="credits"),
             Part("hidden states of episodes", memory, ("environment.count", *gru), kept=True),
         ]
 
@@ -159,6 +183,9 @@ class Traces(Labelled):
     def budget(self, config, state):
         return -jnp.log(jnp.asarray(config.constraint.d, jnp.float32))
 
+    def summed(self):
+        return ("costs", "expected")
+
     # --- Labels.
 
     def correction(self, config):
@@ -190,44 +217,54 @@ class Traces(Labelled):
         return state, Reading(inputs=prepared, mu=mu, sigma=sigma, rows=rows, cuts=cuts, estimator=state.fitted.params)
 
     def verdict(self, config, state, collected, reading, asked, key):
-        truth = collected.truth
-        noise = substream(key, Stream.CREDIT)
+        truth, ended, opened = collected.truth, collected.transitions.ended, state.open
+        noise, released = substream(key, Stream.CREDIT), config.method.order == "released"
 
-        def known() -> jax.Array:
-            return self._cost(config, reading.mu, reading.sigma, noise)
+        def known() -> _Judged:
+            steps = self._steps(config, reading.mu, reading.sigma, noise)
+            return _Judged(steps, opened.sums if opened is not None else {}, collected.memory)
 
-        def renewed() -> jax.Array:
-            began = jnp.concatenate([jnp.ones_like(truth.ended[:1]), truth.ended[:-1]])
-            summaries = network.encode(state.fitted.params, reading.inputs, began)
-            return self._cost(config, *network.decode(state.fitted.params, *summaries, reading.inputs), noise)
+        def renewed() -> _Judged:
+            carry, before = self._renewed_start(config, state, collected, noise) if opened is not None else (None, {})
+            fresh = jnp.ones_like(ended[:1]) if opened is None else (opened.length == 0)[None]
+            began = jnp.concatenate([fresh, ended[:-1]])
+            *summaries, carry = network.proceed(state.fitted.params, carry, reading.inputs, began)
+            steps = self._steps(config, *network.decode(state.fitted.params, *summaries, reading.inputs), noise)
+            return _Judged(steps, before, jnp.moveaxis(carry, 1, 0) if opened is not None else None)
 
-        if config.method.order == "released":
-            cost = known()
-        elif isinstance(asked, bool):
-            cost = renewed() if asked else known()
-        else:
-            cost = lax.cond(asked, renewed, known)
-        summed = episodes.running_sum(cost, truth.ended)
+        known_only = asked is False or (released and opened is None)
+        newest = known() if known_only else renewed() if asked is True else lax.cond(asked, renewed, known)
+        judgement = known() if released else newest
+        cost, summed = judgement.steps["costs"], judgement.totals(ended)["costs"]
+        if opened is not None:
+            # Even if these credits are of the estimator before the refit, episodes go on with the one after it.
+            memory = rollout.where(ended[-1], self.memory(config, ended.shape[1]), newest.memory)
+            followed = spanning.follow(opened, ended, newest.totals(ended), memory)
+            state = dataclasses.replace(state, open=followed)
         judged = episodes.push_windows(
             state.judged, truth.ended, collected.plays_mean, costs=summed, violations=-jnp.expm1(-summed)
         )
-        worst, bias = episodes.worst(judged, config.constraint.policy), self.bias(config, state)
+        bias = correction.bias(state.residuals)
         if config.constraint.form == "probability":
-            measure, limit = jnp.clip(worst["violations"] - bias, 0.0, 1.0), 1.0 - config.constraint.d
+            noisy, mean = jnp.clip(episodes.both(judged, "violations") - bias, 0.0, 1.0)
+            limit = jnp.asarray(1.0 - config.constraint.d, jnp.float32)
         else:
-            measure, limit = worst["costs"], -jnp.log(config.constraint.d)
-        limit = jnp.asarray(limit, jnp.float32)
-        verdict = Verdict(
-            cost=credit.tempered(summed, cost) if config.constraint.shape == "tempered" else cost,
-            measure=measure,
+            (noisy, mean), limit = episodes.both(judged, "costs"), self.budget(config, state)
+        tempered = config.constraint.shape == "tempered"
+        verdict = judge(
+            config,
+            collected,
+            cost=credit.tempered(summed, cost) if tempered else cost,
+            noisy=noisy,
+            mean=mean,
             limit=limit,
             tolerance=limit,
-            fresh=jnp.any(truth.ended),
         )
         row = {
-            **self._row(config, collected, reading, cost),
-            "window/probability": 1.0 - worst["violations"],
-            "constraint/bias": bias,
+            **self._row(config, collected, reading, cost, opened.sums["expected"] if opened is not None else None),
+            "window/probability": 1.0 - self.violations(config, judged),
+            "constraint/bias": bias[0],
+            "constraint/bias_deployed": bias[1],
             **self.counters(state, reading.cuts),
         }
         return dataclasses.replace(state, judged=judged), verdict, row
@@ -245,13 +282,47 @@ class Traces(Labelled):
             "log_probability": credit.prefix_log_probability(-mean),
         }
 
-    def _row(self, config: Config, collected, reading: Reading, cost: jax.Array) -> dict[str, jax.Array]:
-        """Metrics of the estimator on this rollout, before the refit: they show how far it lags behind the policy."""
+    def _steps(self, config: Config, mu: jax.Array, sigma: jax.Array, noise: jax.Array) -> dict[str, jax.Array]:
+        """What is summed over an episode. mu, sigma: [T, B]; noise: key, consumed."""
+        cost = {"costs": self._cost(config, mu, sigma, noise)}
+        if not config.spans:
+            return cost
+        return {**cost, "expected": credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)}
+
+    def _renewed_start(
+        self, config: Config, state: LabelledState, collected: Collected, noise: jax.Array
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Carry [L, B, H] and sums [B] of open episodes before the rollout, after a refit.
+
+        Exact for tracked environments, whose steps are read again. Others keep what the estimators of their time made
+        of them.
+        """
+        assert state.open is not None and state.open.memory is not None
+        raw, inside = spanning.before(state.open, config, collected.iteration, self.task.horizon)
+        inputs = self.prepare(config, collected.statistics, raw)
+        # The steps before an open episode are of the one before it.
+        began = inside & ~jnp.concatenate([jnp.zeros_like(inside[:1]), inside[:-1]])
+        before, after, carry = network.proceed(state.fitted.params, None, inputs, began)
+        mu, sigma = network.decode(state.fitted.params, before, after, inputs)
+        steps = self._steps(config, mu, sigma, jax.random.fold_in(noise, 1))
+        carry = jnp.where(inside[-1][:, None], carry, 0.0)
+        return (
+            jnp.moveaxis(state.open.memory, 1, 0).at[:, spanning.tracked(config)].set(carry),
+            spanning.renewed_sums(state.open, config, steps, inside),
+        )
+
+    def _row(
+        self, config: Config, collected, reading: Reading, cost: jax.Array, before: jax.Array | None
+    ) -> dict[str, jax.Array]:
+        """Metrics of the estimator on this rollout, before the refit: they show how far it lags behind the policy.
+
+        before: [B] sums of expected costs before this rollout, if episodes span iterations.
+        """
         transitions, true_cost, rows = collected.transitions, collected.truth.cost, reading.rows
         clamp = config.estimator.clamp
         expected = credit.clamped_mean(reading.mu, reading.sigma, clamp=clamp)
         # Log-probability that the episode is acceptable.
-        log_probability = reading.cuts.last(-episodes.running_sum(expected, collected.truth.ended))
+        log_probability = reading.cuts.last(-episodes.running_sum(expected, transitions.ended, before))
         jensen_gap, jensen_bound = credit.jensen(log_probability, rows.valid)
         seen = (transitions.summary, transitions.next_summary, reading.inputs)
         return {

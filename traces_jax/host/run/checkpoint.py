@@ -17,10 +17,15 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from traces_jax.host import errors
+from traces_jax.host import errors, hosts
+
+# Stands for an array that is not restored.
+LEFT_OUT = object()
 
 # The note that contains the identity of the checkpoint's run.
 _RUN = "run"
+# Saves are named by their numbers.
+_NAMES = ocp.path.step.standard_name_format()
 
 
 class Checkpoints:
@@ -64,12 +69,37 @@ class Checkpoints:
             return {}
 
     def restore(self, abstract: Any, iteration: int) -> Any:
-        """The state saved after `iteration`. abstract: a tree of ShapeDtypeStruct with shardings."""
+        """The state saved after `iteration`.
+
+        abstract: a tree of ShapeDtypeStruct with shardings; where it has `LEFT_OUT` instead, nothing is read.
+        """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._check_identity(iteration)
             self._check_shapes(abstract, iteration)
+            if any(leaf is LEFT_OUT for leaf in jax.tree.leaves(abstract)):
+                return self._restore_part(abstract, iteration)
             return self._manager.restore(iteration, args=ocp.args.StandardRestore(abstract))
+
+    def _restore_part(self, abstract: Any, iteration: int) -> Any:
+        """Reads the wanted arrays by name, whatever else the save contains."""
+        wanted = {name: leaf for name, leaf in _named(abstract).items() if leaf is not LEFT_OUT}
+        saved = jax.tree_util.tree_map_with_path(
+            lambda path, _: wanted.get(_name(path), LEFT_OUT), self._manager.item_metadata(iteration).tree
+        )
+        part = _pruned(saved)
+        # Orbax's manager restores whole trees only.
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+            restored = reader.restore(
+                self._folder / str(iteration) / "default",
+                args=ocp.args.PyTreeRestore(
+                    item=part,
+                    restore_args=ocp.checkpoint_utils.construct_restore_args(part),
+                    partial_restore=True,
+                ),
+            )
+        found = _named(restored)
+        return jax.tree_util.tree_map_with_path(lambda path, leaf: found.get(_name(path), leaf), abstract)
 
     def restore_latest(self, abstract: Any, say: Callable[[str], None]) -> tuple[int, Any] | None:
         """The newest readable save and its iteration; None if there are no saves. Damaged ones are reported with `say`.
@@ -111,7 +141,7 @@ class Checkpoints:
         try:
             yield
         except Exception as error:  # depends on where it fails: OSError, tensorstore's ValueError, ...
-            if self._read_only:
+            if self._read_only or (hosts.together() and isinstance(error, jax.errors.JaxRuntimeError)):
                 raise
             raise errors.WriteError(f"{self._folder} cannot be written: {_reason(error)}.") from None
 
@@ -131,9 +161,10 @@ class Checkpoints:
         except Exception:  # noqa: BLE001  the metadata is damaged too
             return
         expected = _shapes(abstract)
-        for name in sorted(saved.keys() | expected.keys()):
+        wanted = {name for name, shape in expected.items() if shape is not None}
+        for name in sorted(wanted if len(wanted) < len(expected) else saved.keys() | expected.keys()):
             if saved.get(name) != expected.get(name):
-                there, here = (list(tree[name]) if name in tree else "missing" for tree in (saved, expected))
+                there, here = (list(tree[name] or ()) if name in tree else "missing" for tree in (saved, expected))
                 raise errors.UserError(
                     f"checkpoint {self._folder}/{iteration} is of another version of this program, or its config.json "
                     f"was changed: {name} is {there} there and {here} here."
@@ -144,20 +175,47 @@ class Checkpoints:
         name = f"damaged-{self._folder.name}-{iteration}"
         names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
         free = next(name for name in names if not (self._folder.parent / name).exists())
-        (self._folder / str(iteration)).rename(self._folder.parent / free)
+        if hosts.first():
+            (self._folder / str(iteration)).rename(self._folder.parent / free)
+        hosts.anywhere(True)  # The others go on when it is done.
         self._manager.reload()
         return free
 
 
-def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
-    """Shapes of all arrays by path; for keys, those of the integers they are saved as."""
+def iterations(folder: pathlib.Path) -> list[int]:
+    """All complete saves in a folder, oldest first; without a manager, which several processes must open together."""
+    return sorted(found.step for found in _NAMES.find_all(folder)) if folder.is_dir() else []
 
-    def shape(leaf: Any) -> tuple[int, ...]:
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...] | None]:
+    """Shapes of all arrays by path; for keys, those of the integers they are saved as; None for `LEFT_OUT`."""
+
+    def shape(leaf: Any) -> tuple[int, ...] | None:
+        if leaf is LEFT_OUT:
+            return None
         is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         return tuple((jax.eval_shape(jax.random.key_data, leaf) if is_key else leaf).shape)
 
+    return {name: shape(leaf) for name, leaf in _named(tree).items()}
+
+
+def _named(tree: Any) -> dict[str, Any]:
+    """All leaves of a tree by path."""
     leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda leaf: hasattr(leaf, "shape"))
-    return {jax.tree_util.keystr(path, simple=True, separator="."): shape(leaf) for path, leaf in leaves}
+    return {_name(path): leaf for path, leaf in leaves}
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def _pruned(tree: Any) -> Any:
+    """A tree of dictionaries and lists without the branches in which everything is left out."""
+    if isinstance(tree, dict):
+        return {name: part for name, branch in tree.items() if (part := _pruned(branch)) is not LEFT_OUT} or LEFT_OUT
+    if isinstance(tree, list | tuple):
+        return LEFT_OUT if all(_pruned(branch) is LEFT_OUT for branch in tree) else tree
+    return tree
 
 
 def _reason(error: Exception) -> str:

@@ -22,7 +22,7 @@ from traces_jax.core.keys import Stream, stream
 from traces_jax.core.learner import Learner, LearnerState
 from traces_jax.feedback import labelers, labels
 from traces_jax.feedback.trajectories import Cuts, Shown
-from traces_jax.host import errors, files
+from traces_jax.host import errors, files, hosts
 from traces_jax.host.run import build as build_lib
 from traces_jax.sources import Credits
 
@@ -42,7 +42,7 @@ def episodes(built: build_lib.Built, state: LearnerState, count: int) -> dict[st
     def one_lane(settings: Config, state: LearnerState) -> tuple[dict[str, jax.Array], Shown | None]:
         return first_episodes(program.learner, settings, state, count)
 
-    result, shown = jax.device_get(jax.jit(program.map_lanes(one_lane))(program.settings, state))
+    result, shown = hosts.values(jax.jit(program.map_lanes(one_lane))(program.settings, state))
     if shown is not None:
         lanes = [jax.tree.map(lambda leaf, lane=lane: leaf[lane], shown) for lane in range(len(built.lanes))]
         result["label"] = np.stack([np.asarray(labelers.judged(by, one)) < 0 for one in lanes]).astype(np.float32)
@@ -311,35 +311,36 @@ def evaluate(
     label = result.pop("label")
     names = [lane.name for lane in built.lanes]
     summary = summarize(result, names, [name.partition(" ")[2] for name in names])
-    diverged = np.asarray(jax.device_get(state.diverged))
+    diverged = np.asarray(hosts.values(state.diverged))
     for row, iteration, end in zip(summary["lanes"], iterations, diverged, strict=True):
         row["iteration"] = int(iteration)
         if end >= 0:
             row["diverged"] = int(end)
-    played = None if kept is None else np.asarray(jax.device_get(kept.iteration))
+    played, gap = (None, None) if kept is None else map(np.asarray, hosts.values((kept.iteration, kept.gap)))
     certified = min(count, built.config.run.certificate) if deployed and learner.source.learns else 0
     if certified and np.isnan(label).any():
         print(f"no certificate: labels.by={built.config.labels.by} does not label the episodes of an evaluation")
         certified = 0
     for lane, row in enumerate(summary["lanes"]):
-        if kept is not None and played is not None:
-            row |= {"policy": int(played[lane]), "satisfied": bool(jax.device_get(kept.gap)[lane] <= 0)}
+        if played is not None and gap is not None:
+            row |= {"policy": int(played[lane]), "satisfied": bool(gap[lane] <= 0)}
         if certified:
             row["certificate"] = certificate(label[lane, :certified])
     iteration = int(iterations.max())
     summary = {"task": built.config.task, "iteration": iteration, "episodes": count, **summary}
-    with files.writing(place.parent):
-        place.parent.mkdir(exist_ok=True)
-    files.write_arrays(
-        place.with_name(f"{place.name}.npz"),
-        lanes=np.asarray(names),
-        iteration=np.asarray(iteration),
-        diverged=diverged,
-        **result,
-    )
-    # JSON has no NaN, which is the cost of a task without one.
-    known = jax.tree.map(lambda value: None if isinstance(value, float) and math.isnan(value) else value, summary)
-    files.write_text(place.with_name(f"{place.name}.json"), json.dumps(known, indent=2) + "\n")
+    if hosts.first():
+        with files.writing(place.parent):
+            place.parent.mkdir(exist_ok=True)
+        files.write_arrays(
+            place.with_name(f"{place.name}.npz"),
+            lanes=np.asarray(names),
+            iteration=np.asarray(iteration),
+            diverged=diverged,
+            **result,
+        )
+        # JSON has no NaN, which is the cost of a task without one.
+        known = jax.tree.map(lambda value: None if isinstance(value, float) and math.isnan(value) else value, summary)
+        files.write_text(place.with_name(f"{place.name}.json"), json.dumps(known, indent=2) + "\n")
     console = rich.console.Console()
     console.print(table(summary, built.config.task, count))
     if played is not None:

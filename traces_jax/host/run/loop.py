@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterator
 import jax
 import numpy as np
 
+from traces_jax import config as config_lib
 from traces_jax.config import Config
 from traces_jax.core.learner import LearnerState
-from traces_jax.host import cli, errors, runtime
+from traces_jax.host import cli, errors, hosts, runtime, sinks
 from traces_jax.host.data import prior
 from traces_jax.host.label import outside
+from traces_jax.host.run import announce, checkpoint, evaluation, memory, metrics, progress
 from traces_jax.host.run import best as best_lib
 from traces_jax.host.run import build as build_lib
-from traces_jax.host.run import checkpoint, evaluation, metrics, progress
 from traces_jax.host.run import folder as folder_lib
 from traces_jax.host.run.build import Built
 from traces_jax.sources import Prior
@@ -30,21 +31,35 @@ def train(config: Config, folder: pathlib.Path, *, labels: str = "wait") -> bool
 
     labels: where people label, "wait" for them, or "exit" with a `LabelsNeeded`.
     """
+    sinks.classes(config)  # What cannot be loaded is refused before the run begins.
     built = build_lib.build(config)
+    with hosts.ending_with_the_others():
+        hosts.meet(built.program.grid.mesh)
+    if forecast := memory.note(config, built.task, len(built.lanes), built.program.grid):
+        print(forecast)
     # Only a new run reads the prior. A resumed run has it in its state; the file may be gone by then.
     start = None if _has_begun(folder) else prior.load(config, built.task, print)
     try:
-        with folder_lib.locked(folder):
-            folder_lib.prepare(config, folder, print)
-            identity = folder_lib.identity(folder)
-            if identity is None and not _has_begun(folder):
-                identity = folder_lib.describe(folder, {**runtime.describe(), "physics": built.physics})
+        with hosts.ending_with_the_others(), contextlib.ExitStack() as stack:
+            identity = hosts.told(lambda: _enter(stack, config, folder, built))
+            if hosts.first():
+                print("\n".join(announce.lines(built)), flush=True)
             return _Run(config, folder, built, identity, labels).train(start)
     except errors.WriteError as error:
         reason = str(error).removesuffix(".")
         raise errors.UserError(
             f"{reason}; {_last_good(folder)}; once there is space and permission, the same command resumes."
         ) from None
+
+
+def _enter(stack: contextlib.ExitStack, config: Config, folder: pathlib.Path, built: Built) -> str | None:
+    """Locks and prepares the folder. Returns the run's identity; None for runs of earlier versions."""
+    stack.enter_context(folder_lib.locked(folder))
+    folder_lib.prepare(config, folder, print)
+    identity = folder_lib.identity(folder)
+    if identity is None and not _has_begun(folder):
+        identity = folder_lib.describe(folder, {**runtime.describe(), "physics": built.physics})
+    return identity
 
 
 class _Run:
@@ -69,6 +84,8 @@ class _Run:
                 progress.Progress(config.iterations, config.iteration_steps * len(self._built.lanes))
             )
             stopped = stack.enter_context(_stop_on_signal())
+            # Last, so that nothing waits for a process that is gone.
+            stack.enter_context(hosts.ending_with_the_others())
             done, state = self._begin(checkpoints, start, view.say)
             if done < config.iterations:
                 view.begin(done)
@@ -122,7 +139,11 @@ class _Run:
         config, every = self._config, self._config.run.checkpoint_every
         sound = self._sound_iterations(state, done)
         self._check_some_are_sound(sound, done)
-        writer = metrics.MetricWriter(self._folder, sound, tensorboard=config.run.tensorboard, say=view.say)
+        writer = (
+            metrics.MetricWriter(self._folder, sound, sinks=self._sinks(list(sound)), say=view.say)
+            if hosts.first()
+            else None
+        )
         labeler = outside.make(self._built, self._folder)
         started = time.monotonic()
         saved = done
@@ -134,7 +155,7 @@ class _Run:
                 saved = done
 
         try:
-            while done < config.iterations and not stopped:
+            while done < config.iterations and not hosts.anywhere(bool(stopped)):
                 # Up to the next multiple of run.chunk; an earlier process may have stopped elsewhere with another one.
                 length = min(config.run.chunk - done % config.run.chunk, config.iterations - done)
                 if labeler is None:
@@ -148,8 +169,10 @@ class _Run:
                         break
                     state, device_rows = iteration
                     length = 1
-                rows = {name: np.asarray(values) for name, values in jax.device_get(device_rows).items()}
-                writer.write(done, rows, steps_per_iteration=config.iteration_steps, seconds=time.monotonic() - started)
+                rows = {name: np.asarray(values) for name, values in hosts.values(device_rows).items()}
+                if writer is not None:
+                    seconds = time.monotonic() - started
+                    writer.write(done, rows, steps_per_iteration=config.iteration_steps, seconds=seconds)
                 sound = self._sound_iterations(state, done + length)
                 for lane, iterations in sound.items():
                     if done <= iterations < done + length:
@@ -157,18 +180,28 @@ class _Run:
                 done += length
                 view.update(done, rows)
                 self._check_some_are_sound(sound, done)
-                if done == config.iterations:
+                if done == config.iterations and writer is not None:
                     # A run whose last state is saved never opens these files again.
                     writer.flush()
                 if done % every == 0 or done == config.iterations:
-                    best.consider(done, state, rows["constraint/gap"][:, -1], rows["window/return"][:, -1])
+                    best.consider(
+                        done,
+                        state,
+                        rows["constraint/deployed"][:, -1] - rows["constraint/limit"][:, -1],
+                        rows["window/return"][:, -1],
+                    )
                     keep(state)
             keep(state)
         finally:
-            writer.close()
+            if writer is not None:
+                writer.close()
             if labeler is not None:
                 labeler.close(complete=done == config.iterations)
         return done, state
+
+    def _sinks(self, lanes: list[str]) -> list[sinks.Sink]:
+        about = sinks.RunInfo(self._folder, self._identity, lanes, config_lib.to_dict(self._config))
+        return [kind(about) for kind in sinks.classes(self._config)]
 
     def _sound_iterations(self, state: LearnerState, done: int) -> dict[str, int]:
         """For each lane, in how many of the `done` iterations it was finite."""
@@ -206,13 +239,7 @@ def _has_begun(folder: pathlib.Path) -> bool:
 
 def _checkpoints(folder: pathlib.Path) -> list[int]:
     """Finished iterations of the checkpoints in a run folder."""
-    if not (folder / "checkpoints").is_dir():
-        return []
-    saved = checkpoint.Checkpoints(folder / "checkpoints", identity=None, read_only=True)
-    try:
-        return saved.iterations()
-    finally:
-        saved.close()
+    return checkpoint.iterations(folder / "checkpoints")
 
 
 def _last_good(folder: pathlib.Path) -> str:
@@ -224,7 +251,7 @@ def _last_good(folder: pathlib.Path) -> str:
 
 def _diverged(state: LearnerState) -> np.ndarray:
     """For each lane, the iteration in which it became non-finite, [S]; -1 if it is finite."""
-    return np.asarray(jax.device_get(state.diverged))
+    return np.asarray(hosts.values(state.diverged))
 
 
 @contextlib.contextmanager

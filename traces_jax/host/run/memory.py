@@ -24,6 +24,8 @@ from traces_jax.tasks import Task
 _CRITIC, _ACTOR, _OBSERVATION, _ACTION, _SCALARS = 7, 2, 4, 2, 20
 # Initial states of environments are drawn for up to this many steps at once (see `rollout`).
 _STARTS = 50
+# The phase after the last iteration.
+EVALUATION = "evaluation"
 # A smaller value of this setting needs more memory.
 _FRACTION = "query.fraction"
 
@@ -55,6 +57,28 @@ def check(config: Config, task: Task, lanes: int, grid: parallel.Grid) -> None:
         raise errors.UserError(sentence)
 
 
+def note(config: Config, task: Task, lanes: int, grid: parallel.Grid) -> str:
+    """The forecast, for the start of a run; empty where the size of the memory is unknown."""
+    machine = _machine(grid)
+    if machine is None:
+        return ""
+    needed = total(parts(config, task, state_bytes(task)), lanes, machine)
+    return f"memory: about {_gigabytes(needed)}; {machine.name} has {_gigabytes(machine.free)}"
+
+
+def iteration_bytes(config: Config, task: Task, grid: parallel.Grid, lanes: int) -> int:
+    """Forecast of what one device needs for iterations, to be compared with `stated_bytes`."""
+    found = parts(config, task, state_bytes(task))
+    during = at_once([part for part in found if part.phase != EVALUATION])
+    return -(-lanes // grid.mesh.devices.shape[0]) * sum(part.size for part in during)
+
+
+def stated_bytes(stated: Any) -> int:
+    """What a compiled chunk needs on one device. stated: `memory_analysis()` of it. Donated state counts once."""
+    given, made = stated.argument_size_in_bytes, stated.output_size_in_bytes - stated.alias_size_in_bytes
+    return given + made + stated.temp_size_in_bytes
+
+
 def refusal(config: Config, task: Task, lanes: int, machine: Machine) -> str:
     """The error message for a run that does not fit; empty if it fits."""
     environment = state_bytes(task)
@@ -65,7 +89,7 @@ def refusal(config: Config, task: Task, lanes: int, machine: Machine) -> str:
     needed = need(config, lanes)
     if needed <= machine.free:
         return ""
-    largest = max(parts(config, task, environment), key=lambda part: part.size)
+    largest = max(at_once(parts(config, task, environment)), key=lambda part: part.size)
     fields = [*largest.fields, *(["seeds"] if config.seeds > 1 else []), *(["sweep"] if config.sweep else [])]
     field = max(fields, key=lambda path: _excess(config, lanes, path))
     if field in ("seeds", "sweep"):
@@ -83,10 +107,20 @@ def refusal(config: Config, task: Task, lanes: int, machine: Machine) -> str:
     )
 
 
+def at_once(found: Sequence[Part]) -> list[Part]:
+    """The parts of the phase that needs the most, with those that are always needed."""
+    phases: dict[str, int] = {}
+    for part in found:
+        if part.phase:
+            phases[part.phase] = phases.get(part.phase, 0) + part.size
+    largest = max(phases, key=lambda phase: phases[phase], default="")
+    return [part for part in found if part.phase in ("", largest)]
+
+
 def total(found: Sequence[Part], lanes: int, machine: Machine) -> int:
-    """Bytes of all parts, for the lanes in one memory."""
+    """Bytes of the parts needed at once, for the lanes in one memory."""
     kept = sum(part.size for part in found if part.kept)
-    one_lane = machine.copies * sum(part.size for part in found) + (kept if machine.checkpoints else 0)
+    one_lane = machine.copies * sum(part.size for part in at_once(found)) + (kept if machine.checkpoints else 0)
     return -(-lanes // machine.pieces) * one_lane
 
 
@@ -114,14 +148,24 @@ def parts(config: Config, task: Task, environment: int) -> list[Part]:
     evaluated = FLOAT * (action + _SCALARS) * task.horizon + (1 + _STARTS) * environment
     found = [
         Part("the actor", FLOAT * KEPT * actor, ("policy.hidden",), kept=True),
-        Part("updates of the actor", FLOAT * UPDATED * actor, ("policy.hidden",)),
+        Part("updates of the actor", FLOAT * UPDATED * actor, ("policy.hidden",), phase="update"),
         Part("the critics", FLOAT * KEPT * critics, ("critic.hidden",), kept=True),
-        Part("updates of the critics", FLOAT * UPDATED * critics, ("critic.hidden",)),
-        Part("values of a rollout", steps * _CRITIC * _widest(config.critic.hidden), ("critic.hidden", *sizes)),
-        Part("actions of a rollout", steps * _ACTOR * _widest(config.policy.hidden), ("policy.hidden", *sizes)),
+        Part("updates of the critics", FLOAT * UPDATED * critics, ("critic.hidden",), phase="update"),
+        Part(
+            "values of a rollout",
+            steps * _CRITIC * _widest(config.critic.hidden),
+            ("critic.hidden", *sizes),
+            phase="values",
+        ),
+        Part(
+            "actions of a rollout",
+            steps * _ACTOR * _widest(config.policy.hidden),
+            ("policy.hidden", *sizes),
+            phase="actions",
+        ),
         Part("rollouts", steps * (_OBSERVATION * observation + _ACTION * action + _SCALARS), sizes),
         Part("environments", settings.count * environment, ("environment.count",), kept=True),
-        Part("starts of environments", settings.count * _STARTS * environment, ("environment.count",)),
+        Part("starts of environments", settings.count * _STARTS * environment, ("environment.count",), phase="rollout"),
         Part(
             "the last episodes",
             2 * FLOAT * (config.lagrange.window + config.mean_window),
@@ -129,7 +173,9 @@ def parts(config: Config, task: Task, environment: int) -> list[Part]:
             kept=True,
         ),
         Part("the policy to deploy", FLOAT * actor * config.constraint.keep, ("policy.hidden",), kept=True),
-        Part("the evaluation", config.run.evaluation_episodes * evaluated, ("run.evaluation_episodes",)),
+        Part(
+            "the evaluation", config.run.evaluation_episodes * evaluated, ("run.evaluation_episodes",), phase=EVALUATION
+        ),
     ]
     return found + source.parts(config) + solver.parts(config)
 
@@ -141,11 +187,11 @@ def _widest(hidden: Sequence[int]) -> int:
 def _machine(grid: parallel.Grid) -> Machine | None:
     """The memory of the devices, if its size is known."""
     pieces, shares = grid.mesh.devices.shape
-    device = grid.mesh.devices.flat[0]
+    device = next(device for device in grid.mesh.devices.flat if device.process_index == jax.process_index())
     if device.platform == "cpu":
-        # All devices are cores of one machine.
-        free = _free_memory()
-        return Machine("this machine", free, pieces=1, copies=shares, checkpoints=True) if free else None
+        # All devices of a process are cores of one machine.
+        free, machines = _free_memory(), min(pieces, jax.process_count())
+        return Machine("this machine", free, pieces=machines, copies=shares, checkpoints=True) if free else None
     stated = device.memory_stats() or {}
     if "bytes_limit" not in stated:
         return None
@@ -212,4 +258,6 @@ def _from_number(path: str, value: Any, number: int) -> Any:
 
 
 def _gigabytes(size: int) -> str:
+    if size < 1e8:
+        return f"{size / 1e6:.3g} MB"
     return f"{size / 1e9:.3g} GB" if size < 1e15 else f"{size / 1e9:.1e} GB"

@@ -1,52 +1,50 @@
-"""Rows of scalars, one for each lane and iteration, as JSON lines and for TensorBoard.
+"""Rows of scalars, one for each lane and iteration, as JSON lines.
 
-`metrics.jsonl` is authoritative. TensorBoard files are rewritten from it whenever a run starts or resumes, so that both
-have the same history.
+`metrics.jsonl` is authoritative. Other places (`host.sinks`) are given its rows anew whenever a run starts or resumes,
+so that all have the same history.
 """
 
 import json
 import math
 import os
 import pathlib
-import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from tensorboardX import event_file_writer
-from tensorboardX.proto import event_pb2, summary_pb2
 
 from traces_jax.host import files
+from traces_jax.host.sinks import Sink
 
 # Maximum bytes of a line, far more than a row has.
 _LONGEST = 1 << 20
-# Columns that are not metrics.
-_NAMES = ("lane", "iteration", "steps", "seconds")
 
 
 class MetricWriter:
-    """Appends to `metrics.jsonl` and optionally to `tensorboard/<lane>/`."""
+    """Appends to `metrics.jsonl`, and passes every row on to the sinks."""
 
     def __init__(
         self,
         folder: pathlib.Path,
         rows_before: Mapping[str, int],
         *,
-        tensorboard: bool,
+        sinks: Sequence[Sink] = (),
         say: Callable[[str], None],
     ):
-        """rows_before: lane -> how many of its iterations have rows already. say: called if rows are lost."""
+        """rows_before: lane -> how many of its iterations have rows already. say: called if rows are lost.
+
+        The sinks are given those rows again, and are closed with the writer.
+        """
         self._lanes = list(rows_before)
         self._path = folder / "metrics.jsonl"
         _keep(self._path, rows_before, say)
         with files.writing(self._path):
             self._file = self._path.open("a", encoding="utf-8")
-        self._board = Board(folder / "tensorboard", self._lanes) if tensorboard else None
-        if self._board is not None:
+        self._sinks = sinks
+        if sinks:
             for row in read(self._path):
-                self._board.add(row)
-            self._board.flush()
+                self._add(row)
+            self.flush()
 
     def write(self, start: int, rows: Mapping[str, np.ndarray], *, steps_per_iteration: int, seconds: float) -> None:
         """rows: name -> [S, iterations of the chunk], the first of them iteration `start`.
@@ -66,71 +64,26 @@ class MetricWriter:
                         **{key: _json_number(values[lane, offset]) for key, values in rows.items()},
                     }
                     self._file.write(json.dumps(line) + "\n")
-                    if self._board is not None:
-                        self._board.add(line)
+                    self._add(line)
             self._file.flush()
-        if self._board is not None:
-            self._board.flush()
+        for sink in self._sinks:
+            sink.flush(now=False)
 
     def flush(self) -> None:
         """Writes all buffered rows to the files."""
-        if self._board is not None:
-            self._board.flush(now=True)
+        for sink in self._sinks:
+            sink.flush(now=True)
 
     def close(self) -> None:
         """Flushes everything."""
         with files.writing(self._path):
             self._file.close()
-        if self._board is not None:
-            self._board.close()
+        for sink in self._sinks:
+            sink.close()
 
-
-class Board:
-    """New TensorBoard files, a folder for each lane.
-
-    Events are written in the calling thread. The usual writers use a background thread: if it dies because the disk is
-    full, the next write blocks for ever.
-    """
-
-    _SECONDS_BETWEEN_FLUSHES = 10.0
-
-    def __init__(self, folder: pathlib.Path, lanes: Sequence[str]):
-        self._folder = folder
-        self._flushed = -math.inf
-        self._writers: dict[str, event_file_writer.EventsWriter] = {}
-        with files.writing(folder):
-            if folder.is_dir() and not folder.is_symlink():
-                shutil.rmtree(folder)
-            for lane in lanes:
-                own = folder / lane.replace("/", "_")
-                own.mkdir(parents=True)
-                self._writers[lane] = event_file_writer.EventsWriter(str(own / "events"))
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Adds a row of the metrics file as one event."""
-        values = [
-            summary_pb2.Summary.Value(tag=name, simple_value=value)
-            for name, value in row.items()
-            if name not in _NAMES and value is not None
-        ]
-        event = event_pb2.Event(step=row["steps"], wall_time=time.time(), summary=summary_pb2.Summary(value=values))
-        with files.writing(self._folder):
-            self._writers[row["lane"]].write_event(event)
-
-    def flush(self, *, now: bool = False) -> None:
-        """Writes buffered events to disk, which blocks: at most every few seconds, unless `now` is set."""
-        if not now and time.monotonic() - self._flushed < self._SECONDS_BETWEEN_FLUSHES:
-            return
-        with files.writing(self._folder):
-            for writer in self._writers.values():
-                writer.flush()
-        self._flushed = time.monotonic()
-
-    def close(self) -> None:
-        """Flushes and closes the files."""
-        with files.writing(self._folder):
-            for writer in self._writers.values():
-                writer.close()
+    def _add(self, row: Mapping[str, Any]) -> None:
+        for sink in self._sinks:
+            sink.add(row)
 
 
 def read(path: pathlib.Path, note: Callable[[str], None] = lambda text: None) -> Iterator[dict[str, Any]]:

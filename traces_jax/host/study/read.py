@@ -6,7 +6,7 @@ import runpy
 from typing import Any
 
 from traces_jax import config as config_lib
-from traces_jax.host import cli, errors
+from traces_jax.host import cli, errors, shipped
 from traces_jax.host.study.rows import Row, Study
 
 
@@ -32,10 +32,10 @@ def experiment(task: str) -> dict[str, Any]:
 
 
 def experiment_path(task: str) -> pathlib.Path:
-    """BallRun -> experiments/ball_run.py."""
+    """BallRun -> experiments/ball_run.py, of this folder or of the package."""
     if task.endswith(".py"):
         return pathlib.Path(task)
-    return pathlib.Path("experiments") / f"{re.sub(r'(?<=[a-z])(?=[A-Z])', '_', task).lower()}.py"
+    return shipped.find(f"experiments/{re.sub(r'(?<=[a-z])(?=[A-Z])', '_', task).lower()}.py")
 
 
 def _call(path: pathlib.Path, function: str) -> Any:

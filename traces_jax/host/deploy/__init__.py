@@ -1,0 +1,1 @@
+"""Trained policies outside of training: in Python, and as files for other programs."""
