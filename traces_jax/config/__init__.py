@@ -2,15 +2,17 @@
 
 from traces_jax.config.checks import RENAMED, check_iterations, check_path, paths_named, unknown
 from traces_jax.config.effects import changed, matters_to, without_effect
-from traces_jax.config.feedback_schema import LabelsConfig, QueryConfig
 from traces_jax.config.fields import MOST, ConfigError, show
 from traces_jax.config.schema import (
+    SOURCES,
     CollectConfig,
     Config,
     ConstraintConfig,
     CriticConfig,
+    CTConfig,
     EnvironmentConfig,
     EstimatorConfig,
+    LabelsConfig,
     LagrangeConfig,
     MethodConfig,
     NormalizeConfig,
@@ -18,7 +20,9 @@ from traces_jax.config.schema import (
     PoolConfig,
     PPOConfig,
     PretrainConfig,
+    QueryConfig,
     RefitConfig,
+    RLSFConfig,
     RunConfig,
     all_fields,
 )
@@ -32,7 +36,6 @@ from traces_jax.config.solver_schema import (
     SauteConfig,
     TrustRegionConfig,
 )
-from traces_jax.config.source_schema import SOURCES, CTConfig, RLSFConfig
 from traces_jax.config.sweep import Lane, lanes, with_value
 from traces_jax.config.trees import from_dict, from_saved, make, to_dict, to_json, updated
 

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from traces_jax.config.schema import Config, all_fields
+from traces_jax.config.schema import SOURCES, Config, all_fields
 from traces_jax.config.solver_schema import SOLVERS
-from traces_jax.config.source_schema import SOURCES
 
 # Solvers in which only a multiplier weighs cost advantages.
 _WEIGHING = ("ppo_lag", "trpo_lag")
@@ -71,6 +70,11 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         lambda config: config.method.source in ("ct", "rlsf"),
         "it corrects a probability, and method.source=ct and rlsf constrain summed costs",
         ("constraint.correction",),
+    ),
+    (
+        lambda config: config.labels.by != "oracle",
+        "labels.by names a labeler that does not read costs",
+        ("labels.noise", "labels.early_end", "rlsf.segment_limit"),
     ),
     (
         lambda config: config.labels.terminal_only,

@@ -289,7 +289,7 @@ class Learner:
         """The memory at the start of an episode, for `count` environments."""
         return rollout.Memory(source=self.source.memory(config, count), solver=self.solver.begin(config, count))
 
-    def _memory_after(self, config: Config, state: LearnerState) -> jax.Array | None:
+    def memory_after(self, config: Config, state: LearnerState) -> jax.Array | None:
         """The source's memory of all environments after a rollout, if episodes span iterations."""
         if not config.spans:
             return None

@@ -110,6 +110,10 @@ class Labelled(Source):
             early_end_violates=config.labels.early_end == "violating",
         )
 
+    def mask(self, config: Config, length: jax.Array) -> jax.Array:
+        """Which labels trajectories of length [N] have, [N, P]."""
+        return trajectories.prefix_mask(length, self.ends(config))
+
     def told(self, config: Config, first: jax.Array, length: jax.Array, known: jax.Array) -> Answers:
         """Labels of trajectories, from what somebody who saw them says.
 
@@ -119,10 +123,6 @@ class Labelled(Source):
         said, there = labels.prefixes(first, length, self.ends(config)), self.mask(config, length)
         # The last prefix is the whole trajectory.
         return Answers(labels=said, mask=there.at[:, :-1].set(there[:, :-1] & known[:, None]))
-
-    def mask(self, config: Config, length: jax.Array) -> jax.Array:
-        """Which labels trajectories of length [N] have, [N, P]."""
-        return trajectories.prefix_mask(length, self.ends(config))
 
     def asked(self, config: Config, rows: Trajectories) -> jax.Array:
         """How many single labels were given to label rows [N], []."""

@@ -206,6 +206,11 @@ def make(built: Built, folder: pathlib.Path) -> Labeler | None:
     config = built.config
     if built.program.learner.source.answers_inside(config):
         return None
+    if jax.process_count() > 1:
+        raise errors.UserError(
+            f"labels.by={config.labels.by} is not right in {jax.process_count()} processes: labels from outside the "
+            f"program are for one; one process, or oracle, would be right."
+        )
     kind = labelers.kind(config.labels.by)
     if kind == labelers.PEOPLE:
         return People(built, folder)
