@@ -56,8 +56,8 @@ _KINDS = {
     "estimate/right": Kind(
         "accuracy of the estimator",
         "share of new trajectories",
-        "New trajectories whose label the estimator predicts before it learns from it. A moving average over 5 % of the "
-        "run.",
+        "New trajectories whose label the estimator predicts before it learns from it. A moving average over 5 % of "
+        "the run.",
         True,
     ),
     "estimate/jensen_gap": Kind("Jensen gap", "log E[p^] - E[log p^]"),
