@@ -30,8 +30,7 @@ CURVES = (
 )
 # Maximum bytes of a file by suffix; files of real runs are far smaller.
 _LARGEST = {".json": 1 << 20, ".jsonl": 1 << 32, ".npz": 1 << 32}
-# Maximum number of names in a note.
-_MOST_NAMES = 3
+_MOST_NAMES = 3  # in a note
 # Of the trajectories selected for labels, and of all new ones.
 PICKED = "query/cv_picked"
 UNCERTAINTY = (PICKED, "query/cv_pool")
