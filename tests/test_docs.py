@@ -70,11 +70,7 @@ def is_shell(text: str) -> bool:
 
 @functools.cache
 def flags_of(module: str) -> tuple[frozenset[str], frozenset[str]]:
-<<<<<<< HEAD
     """Flags that a command's file defines, and those without a value. Read, not imported: absl's are global."""
-=======
-    """Flags that a command's file defines, and those of them without a value. Read, not imported: absl's are global."""
->>>>>>> face
     file = ROOT / f"{module.replace('.', '/')}.py"
     file = file if file.exists() else file.with_suffix("") / "__main__.py"
     assert file.exists(), f"there is no command {module}"
@@ -183,12 +179,8 @@ def test_commands_have_these_flags_and_settings(text: str, marked: bool):
 
 @pytest.mark.parametrize("line", [
     "python -m traces_jax.train --config ball_run --config.seed=2x", "python -m traces_jax.train --config nothing",
-<<<<<<< HEAD
     "python -m traces_jax.train --config ball_run --config.ppo.clap=0.1",
     "python -m traces_jax.trains --config ball_run",
-=======
-    "python -m traces_jax.train --config ball_run --config.ppo.clap=0.1", "python -m traces_jax.trains --config ant",
->>>>>>> face
     "python -m traces_jax.evaluate --run runs/ant --episode 100", "make coffee", "pip install 'traces_jax[coffee]'",
     "python -m traces_jax.train --config ball_run --config.constraint.d=2", "coffee --milk",
 ])  # fmt: skip
