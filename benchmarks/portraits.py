@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -57,9 +58,9 @@ _TROTTING = {
     "left_back_hip": -0.45, "left_back_ankle": -0.9, "right_back_hip": 0.4, "right_back_ankle": 1.3,
 }  # fmt: skip
 # Into the picture: from behind and above, as a person would follow a robot along its lane.
-_FOLLOW = {"azimuth": 30.0, "elevation": -22.0}
-_SIDE = {"azimuth": 105.0, "elevation": -10.0}
-_CIRCLE = {"distance": 2.7, "azimuth": 115.0, "elevation": -28.0, "beside": (-0.25, 0.1, 0.1)}
+_FOLLOW: dict[str, Any] = {"azimuth": 30.0, "elevation": -22.0}
+_SIDE: dict[str, Any] = {"azimuth": 105.0, "elevation": -10.0}
+_CIRCLE: dict[str, Any] = {"distance": 2.7, "azimuth": 115.0, "elevation": -28.0, "beside": (-0.25, 0.1, 0.1)}
 _UP = (0.0, 0.0, 1.0)
 PORTRAITS = {
     "ant": Portrait("SafetyAntVelocity-v1", {"root": tilted(0, 0, -0.12, (1, 0.4, 0), 9), **_RUNNING}, 3.0, 120, -18),

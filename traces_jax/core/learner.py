@@ -178,7 +178,7 @@ class Learner:
         index: jax.Array,
     ) -> tuple[sources.Collected, Any, Any]:
         """Shows a rollout to the source. Returns it with its context, and the source's state and reading."""
-        memory = self._memory_after(config, state)
+        memory = self.memory_after(config, state)
         return labelling.observe(self.source, config, state, transitions, truth, index, memory)
 
     def conclude(
