@@ -328,11 +328,13 @@ class Store:
 def read_rows(folder: pathlib.Path) -> list[dict[str, Any]]:
     """Every answer in a run folder, without changing anything there; none if nobody labelled."""
     path = folder / NAME
-    if path.is_symlink() or not path.is_file():
-        return []
     try:
+        if path.is_symlink() or not path.is_file():
+            return []
         with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:
             base.row_factory = sqlite3.Row
             return [dict(row) for row in base.execute(_ROWS)]
+    except OSError:
+        return []  # A name that leads nowhere, such as one that is too long.
     except sqlite3.Error as error:
         raise errors.UserError(f"{path} cannot be read: {error}.") from None
