@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help train test lint bench bench-accelerator fuzz kill clean
+.PHONY: help train test lint docs bench bench-accelerator fuzz kill label-demo clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -27,6 +27,9 @@ lint: $(STAMP)  ## Check style and types.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(STAMP)  ## Build the documents as a site that needs no network: site/index.html.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: $(STAMP)  ## Print the speed table, and what a study costs.
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.study
@@ -42,6 +45,10 @@ kill: $(STAMP)  ## Kill commands at 50 moments and studies at 60, fill the disk 
 	$(BIN)/python -m benchmarks.kill
 	$(BIN)/python -m benchmarks.disk_full
 	$(BIN)/python -m benchmarks.kill_study
+	$(BIN)/python -m benchmarks.kill_label
+
+label-demo: $(STAMP)  ## Train a cheetah not to fall with your own labels: a small run, and the page with its clips.
+	$(BIN)/python examples/label_demo.py
 
 clean:  ## Remove the virtual environment and caches; runs/ stays.
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -91,7 +91,8 @@ def compare(played: str, scores: str) -> None:
     prefixes = slice(INTERVAL - 1, None, INTERVAL)
     right = (total <= LIMIT) == (probability >= 0.5)
     print(
-        f"{played}: prefixes right {right[:, prefixes].mean():.1%}, wholes right {right[:, -1].mean():.1%}, "
+        f"{played}: accuracy on prefixes {right[:, prefixes].mean():.1%}, "
+        f"on full trajectories {right[:, -1].mean():.1%}, "
         f"mean probability {probability[:, -1].mean():.3f}"
     )
 

@@ -15,6 +15,7 @@ import numpy as np
 from absl import flags
 
 from traces_jax import config as config_lib
+from traces_jax import sources
 from traces_jax.config import presets
 from traces_jax.core import episodes, spanning
 from traces_jax.estimator import credit, network
@@ -53,6 +54,7 @@ def main() -> int:
     every, ends = jnp.concatenate(inputs), jnp.concatenate(ended)
     # Episodes that were open before the first of these rollouts are wrong until they end, which all have done.
     began = jnp.concatenate([jnp.ones_like(ends[:1]), ends[:-1]])
+    assert isinstance(learner.source, sources.Labelled)
     prepared = learner.source.prepare(config, statistics, every)
     before, after, _ = network.proceed(source.fitted.params, None, prepared, began)
     mu, sigma = network.decode(source.fitted.params, before, after, prepared)

@@ -46,6 +46,7 @@ _CANDIDATES = {
         "by_cost",
         "random",
         "jensen",
+        "people",
         "paper",
         "never",
         "adam",

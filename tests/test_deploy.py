@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from absl import flags
+from absl.testing import flagsaver
 from helpers import make_config, make_folder
 from jax import lax
 
@@ -296,17 +297,11 @@ def test_the_command(run, tmp_path, capsys):
     from traces_jax import export as command
 
     def call(**given):
-        flags.FLAGS(["export", *(f"--{name}={value}" for name, value in given.items())])
-        return command.main()
+        flags.FLAGS.mark_as_parsed()
+        with flagsaver.flagsaver(**given):
+            return command.main()
 
-    given = {
-        "run": run.folder,
-        "out": tmp_path / "out",
-        "formats": "jax",
-        "seed": 1,
-        "step": "deployed",
-        "overwrite": False,
-    }
+    given = {"run": str(run.folder), "out": str(tmp_path / "out"), "formats": ["jax"], "seed": 1}
     assert call(**given) == 0
     assert "note: seed=1 never satisfied its constraint" in capsys.readouterr().out
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["card.json", "card.md", "policy.jax"]

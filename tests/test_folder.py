@@ -23,6 +23,7 @@ from traces_jax.host.report import make
 from traces_jax.host.run import best, checkpoint, evaluation, loop, metrics, restore
 from traces_jax.host.run import folder as folder_lib
 from traces_jax.host.show import render
+from traces_jax.host.sinks import tensorboard
 
 PROBE = {
     "task": "ProbeBudget",
@@ -317,7 +318,7 @@ def test_what_cannot_be_written_is_said_with_the_last_good_checkpoint(copied, mo
     def full(*unused, **unused_too):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(metrics.Board, "add", lambda self, row: None)
+    monkeypatch.setattr(tensorboard.TensorBoard, "add", lambda self, row: None)
     monkeypatch.setattr(checkpoint.ocp.CheckpointManager, "save", full)
     with pytest.raises(
         errors.UserError, match=r"No space left on device; the last good checkpoint is .*checkpoints/2;"

@@ -1,4 +1,4 @@
-"""The Gymnasium door: registered lightly, passes Gymnasium's own checks, and keeps the task's numbers."""
+"""The tasks in Gymnasium: registered lightly, passes Gymnasium's own checks, and keeps the task's numbers."""
 
 import ctypes.util
 import subprocess

@@ -7,6 +7,7 @@ import pytest
 from helpers import ROOT, make_config, train
 
 from traces_jax import config, tasks
+from traces_jax.host.run import announce, build
 
 
 def test_the_example_learns(optimized):
@@ -104,3 +105,13 @@ def test_a_task_that_is_right_is_made(tmp_path, monkeypatch):
 def test_what_is_no_name_is_refused_with_the_config(name):
     with pytest.raises(config.ConfigError, match="does not exist"):
         make_config(task=name)
+
+
+def test_the_example_that_learns_from_labels():
+    """The same task, but the learner asks a labeler instead of reading the cost."""
+    settings = config.from_dict(importlib.import_module("examples.puck_from_labels").get_config().to_dict())
+    assert (settings.task, settings.method.source) == ("examples.puck:Puck", "traces")
+    built = build.build(settings)
+    assert built.program.learner.source.learns
+    # 200 iterations of 10 episodes; 13 % of them.
+    assert announce.lines(built)[-1].startswith("labels    up to 260 trajectories of each lane, of about 2,000 ")

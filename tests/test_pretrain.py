@@ -19,7 +19,7 @@ from traces_jax import sources, tasks
 from traces_jax.core import normalize
 from traces_jax.estimator import pretrain as pretrain_lib
 from traces_jax.estimator import refit
-from traces_jax.feedback.trajectories import Trajectories
+from traces_jax.feedback.trajectories import Trajectories, first_true
 from traces_jax.host import errors
 from traces_jax.host.data import offline, prior
 from traces_jax.host.data import pretrain as host
@@ -117,6 +117,35 @@ def test_statistics_are_those_of_all_observations(tmp_path, monkeypatch):
     assert found.count == 500
     np.testing.assert_allclose(found.mean, exact.mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(normalize.std(found), exact.std(axis=0, ddof=1), rtol=1e-6)
+
+
+def late_judge(shown):
+    """The first action above 0.9 is a violation."""
+    return first_true(jnp.asarray(shown.action[..., 0] > 0.9), jnp.asarray(shown.length))
+
+
+def test_labels_instead_of_costs(tmp_path, monkeypatch):
+    """From a function, and from a file in which some episodes have no label."""
+    monkeypatch.setattr(offline, "_PIECE", 25)
+    arrays = {name: values for name, values in record(lengths=[10, 3, 10, 10]).items() if name != "costs"}
+    data = write(tmp_path / "a.hdf5", arrays)
+    with opened(data, config_of(labels={"by": "test_pretrain:late_judge"})) as recording:
+        assert np.isnan(recording.costs(np.arange(4))).all()
+        for episode, first in enumerate((0, 10, 13, 23)):
+            length = recording.length[episode]
+            over = np.maximum.accumulate(arrays["actions"][first : first + length, 0] > 0.9)
+            expected = [not over[min(end, length) - 1] for end in (2, 4, 6, 8, 10) if end < length or end == 10]
+            np.testing.assert_array_equal(recording.labels[episode][recording.mask[episode]], expected)
+    lines = [{"episode": 2, "verdict": "from", "step": 4}, {"episode": 0, "verdict": "reject"}]
+    (tmp_path / "labels.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with opened(data, config_of(labels={"by": str(tmp_path / "labels.jsonl")})) as recording:
+        np.testing.assert_array_equal(recording.labels[2], [1, 1, 0, 0, 0])
+        np.testing.assert_array_equal(recording.mask, [[0, 0, 0, 0, 1], [0] * 5, [1] * 5, [0] * 5])
+    with (
+        pytest.raises(errors.UserError, match=r"labels.by=people is not right"),
+        opened(data, config_of(labels={"by": "people"})),
+    ):
+        pass
 
 
 def test_steps_without_an_end_are_left_out(tmp_path):

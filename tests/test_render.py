@@ -11,7 +11,7 @@ import pytest
 
 from traces_jax import tasks
 from traces_jax.host import errors
-from traces_jax.host.show import render, strip
+from traces_jax.host.show import palette, render, strip
 
 needs_graphics = pytest.mark.skipif(
     sys.platform == "linux" and not any(ctypes.util.find_library(name) for name in ("EGL", "OSMesa")),
@@ -110,32 +110,46 @@ def test_curves_under_an_episode_move_with_it(hopper: tasks.PhysicsTask, tmp_pat
     assert read(path)[0][0].shape == (render.HEIGHT, render.WIDTH, 3), "plain without curves"
 
 
+def rows(place: int) -> slice:
+    """The rows of a panel: three of equal height, each below a line of text."""
+    height = (strip.HEIGHT - 10) // 3
+    return slice(5 + place * height + 20, 5 + (place + 1) * height - 5)
+
+
 def colour_share(picture: np.ndarray, colour: tuple[int, int, int]) -> np.ndarray:
     """Columns [W] in which there is a pixel of nearly that colour."""
-    return np.any(np.abs(picture.astype(int) - colour).max(axis=-1) < 60, axis=0)
+    return np.any(np.abs(picture.astype(int) - colour).max(axis=-1) < 40, axis=0)
+
+
+def brighter(colour: str) -> tuple[int, int, int]:
+    """A colour of the palette as it is on a dark background."""
+    return palette.lighter(colour, 0.3)
 
 
 def test_curves_show_what_was_and_not_what_comes():
     below = a_strip()
-    panel = slice(90, 380)
+    panel = slice(12, 468)
     for step, share in ((0, 0.0), (10, 10 / 19), (19, 1.0)):
         picture = below.draw(step)
         assert picture.shape == (strip.HEIGHT, 480, 3) and picture.dtype == np.uint8
-        for colour in ((255, 178, 62), (92, 184, 255), (255, 104, 96)):
-            assert colour_share(picture[:, panel], colour).mean() == pytest.approx(share, abs=0.05)
+        for place, colour in enumerate((palette.CREDIT, palette.PROBABILITY, palette.COST)):
+            curve = picture[rows(place), panel]
+            assert colour_share(curve, brighter(colour)).mean() == pytest.approx(share, abs=0.05)
     middle, end = below.draw(10), below.draw(19)
-    np.testing.assert_array_equal(middle[:, 100:200], end[:, 100:200])
-    assert np.any(middle[:, 400:] != end[:, 400:]), "the values beside the curves change"
+    np.testing.assert_array_equal(middle[:, :200], end[:, :200])
+    above = slice(0, rows(0).start)
+    assert not np.any(middle[above] != end[above]), "the credit is the same"
+    above = slice(rows(1).stop, rows(2).start)
+    assert np.any(middle[above, 300:] != end[above, 300:]), "the values above the curves change"
 
 
 def test_curves_have_the_right_height():
     """After all 20 steps the cost is twice the limit, and p is exp(-2)."""
     picture = a_strip().draw(19).astype(int)
-    height = strip.HEIGHT // 3
-    for place, colour, expected in ((1, (92, 184, 255), np.exp(-2)), (2, (255, 104, 96), 1.0)):
-        panel = picture[place * height + 4 : (place + 1) * height + 2, 370]
-        (rows,) = np.nonzero(np.abs(panel - colour).max(axis=-1) < 40)
-        assert 1 - rows.mean() / 48 == pytest.approx(expected, abs=0.08)
+    for place, colour, expected in ((1, palette.PROBABILITY, np.exp(-2)), (2, palette.COST, 1.0)):
+        column = picture[rows(place), 440]
+        (found,) = np.nonzero(np.abs(column - brighter(colour)).max(axis=-1) < 40)
+        assert 1 - found.mean() / len(column) == pytest.approx(expected, abs=0.08)
 
 
 @pytest.mark.parametrize(

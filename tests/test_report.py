@@ -537,14 +537,16 @@ def test_small_numbers_leave_the_title_in_its_place(tmp_path):
     (plan,) = (plan for plan in pictures.plan(own, "a") if plan.name == "a-labels-trajectories")
     with canvas.style():
         svg = canvas.draw(plan).svg
-    title = re.search(r'translate\([\d.]+ ([\d.]+)\)">BallRun: labelled', svg) or re.search(
-        r'y="([\d.]+)"[^>]*>BallRun: labelled', svg
+    title = re.search(r'translate\([\d.]+ ([\d.]+)\)">BallRun: labels', svg) or re.search(
+        r'y="([\d.]+)"[^>]*>BallRun: labels', svg
     )
     assert title and float(title[1]) > 10 and "2e\N{MINUS SIGN}06" in svg
 
 
 def test_figures_of_the_paper_are_all_there():
-    assert set(published.TASKS) == {name for name in tasks.NAMES if name.startswith("Safety")}
+    # People label the one task that is not in its main tables.
+    own = {name for name in tasks.NAMES if name.startswith("Safety")} - {"SafetyHalfCheetahFall-v0"}
+    assert set(published.TASKS) == own
     assert set(published.PAPER["oracle"]["paper, PPO-Lagrangian"]) == set(published.TASKS)
     for solver, name in [("cppo_pid", "CPPO-PID"), ("cup", "CUP"), ("focops", "FOCOPS"), ("trpo_saute", "TRPO-Saute")]:
         assert set(published.PAPER[f"oracle+{solver}"][f"paper, {name}"]) == set(published.TASKS)
@@ -588,7 +590,8 @@ class Page(html.parser.HTMLParser):
 def test_the_page_refers_to_nothing_outside(written):
     text = (written / "index.html").read_text()
     page = Page(text)
-    assert page.tags.count("svg") == len(list((written / "pictures").glob("*.svg"))) == 11
+    assert len(list((written / "pictures").glob("*.svg"))) == 11
+    assert page.tags.count("svg") == 11 + 2, "the pictures, and a sample of each group's line in the legend"
     assert not {"script", "img", "iframe", "object", "embed", "base"} & set(page.tags)
     outside = [one for one in page.references if not re.search(r"^#|^data:,$|url\(#", one)]
     assert not outside and "@import" not in text
@@ -646,7 +649,7 @@ def test_the_page_in_a_browser(width, scheme, written, tmp_path):
     blue = np.asarray([int(canvas.COLORS[0][place : place + 2], 16) for place in (1, 3, 5)])
     lines = (np.abs(seen.astype(int) - blue).sum(axis=-1) < 12).any(axis=1)
     # Rows of the screen that a curve or a box of a picture crosses; and, from there on, letters and axes.
-    assert lines.sum() > 300
+    assert lines.sum() > 100
     ink = np.abs(seen.astype(int) - background).sum(axis=-1) > 400
     assert ink[lines.argmax() :].sum() > 10_000
 

@@ -123,7 +123,7 @@ def test_however_it_is_cut_it_is_the_same(whole, steps, tracked):
     assert_trees_close(cut.truth, whole.truth, atol=1e-6)
     np.testing.assert_allclose(cut.cost, whole.cost, rtol=1e-5, atol=1e-7)
     ours, theirs = cut.state.source, whole.state.source
-    # Of six environments, one plays no mean: starts 0, 1, 2, 4, 5, 6. One has three whole episodes, the others two.
+    # Six environments start at 0, 1, 2, 4, 5 and 6 steps: the first has three whole episodes, the others two.
     assert int(whole.truth.ended.sum()) == int(theirs.seen) == int(ours.seen) == 13
     assert_trees_close(ours.judged, theirs.judged, rtol=1e-5)
     for name in ("length", "memory", "sums"):

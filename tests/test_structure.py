@@ -15,7 +15,7 @@ PACKAGE = pathlib.Path(traces_jax.__file__).parent
 # The command lines and what serves them; everything else is the core, which only computes.
 OUTSIDE = {
     *("host", "__init__", "__main__", "train", "evaluate", "replay", "score", "collect", "pretrain", "watch", "report"),
-    *("study", "export", "gym"),
+    *("study", "export", "label", "gym"),
 }
 CORE = [
     path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).with_suffix("").parts[0] not in OUTSIDE
@@ -107,7 +107,7 @@ def test_streams_keep_their_numbers():
     }  # fmt: skip
 
 
-# --- The rooms -----------------------------------------------------------------------------------------------------
+# --- The packages --------------------------------------------------------------------------------------------------
 
 MODULES = {
     ".".join(("traces_jax", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path

@@ -44,7 +44,7 @@ def test_every_shipped_study_can_be_planned(path):
 def test_the_shipped_studies_are_those_of_the_paper():
     assert {path.stem for path in SHIPPED} == {
         "main_table", "low_data", "random_init", "selection", "d", "noise", "clamp", "interval", "terminal_only",
-        "b50", "matched_labels", "appendix", "smoke", "solvers", "systems",
+        "b50", "matched_labels", "appendix", "smoke", "solvers", "systems", "human",
     }  # fmt: skip
     main = read.study(ROOT / "experiments/studies/main_table.py")
     assert {row.task for row in main.rows} == set(TASKS) and len(TASKS) == 12
@@ -123,7 +123,8 @@ def test_what_collect_and_pretrain_read_is_known():
     only_training = {path for path in config_lib.all_fields() if not matters(path)}
     groups = {path.partition(".")[0] for path in only_training}
     of_solvers = {"pid", "cup", "focops", "p3o", "trust_region", "cpo", "saute"}
-    assert groups == {"steps", "seed", "seeds", "sweep", "method", "query", "refit", "constraint", "run"} | of_solvers
+    of_all = {"steps", "seed", "seeds", "sweep", "method", "query", "pool", "refit", "constraint", "run"}
+    assert groups == of_all | of_solvers
     assert not config_lib.matters_to("collect", "labels.noise") and config_lib.matters_to("pretrain", "labels.noise")
 
 

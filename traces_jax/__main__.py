@@ -9,6 +9,7 @@ import traces_jax
 
 COMMANDS = {
     "train": "train policies; the same command resumes",
+    "label": "the page on which people label the clips of a run",
     "watch": "follow a run in the terminal",
     "evaluate": "play saved policies, print return, cost and acceptance",
     "report": "tables and pictures of many runs, as one page",

@@ -18,6 +18,7 @@ NAMES = (
     "SafetyHalfCheetahVelocity-v1",
     "SafetyHopperVelocity-v1",
     "SafetyWalker2dVelocity-v1",
+    "SafetyHalfCheetahFall-v0",
     "SafetyPointCircle1-v0",
     "SafetyPointCircle2-v0",
     "SafetyCarCircle1-v0",

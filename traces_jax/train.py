@@ -24,6 +24,9 @@ _DISTRIBUTED = flags.DEFINE_bool(
     "Run together with the same command in other processes, usually one on each host: see docs/accelerators.md. "
     "Default: if SLURM, a TPU pod or JAX_NUM_PROCESSES says that there are others.",
 )
+_LABELS = flags.DEFINE_enum(
+    "labels", "wait", ["wait", "exit"], "Where people label: wait for their answers, or exit with code 75."
+)
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Folder of the run. Default: runs/<name of the experiment>.")
 _LIST = flags.DEFINE_string("list", None, "Only print what the settings do: all, or those of a group (--list=ppo).")
 _PRINT_CONFIG = flags.DEFINE_boolean("print_config", False, "Only print all settings of this run, as JSON.")
@@ -44,9 +47,15 @@ def main() -> int:
     hosts.join(_DISTRIBUTED.value)
     experiment.note_idle(_CONFIG, config, print)
 
-    from traces_jax.host.run import loop  # after set-up: nothing may touch JAX's devices before it
+    # After set-up: nothing may touch JAX's devices before it.
+    from traces_jax.host.label import outside
+    from traces_jax.host.run import loop
 
-    complete = loop.train(config, folder)
+    try:
+        complete = loop.train(config, folder, labels=_LABELS.value)
+    except outside.LabelsNeeded as needed:
+        print(needed)
+        return cli.LABELS_NEEDED
     print(f"run folder: {folder}")
     return cli.OK if complete else cli.STOPPED
 

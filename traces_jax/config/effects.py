@@ -18,6 +18,7 @@ _READ_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("lagrange.lr", "lagrange.proportional"): _LAGRANGIAN,
     (
         *("lagrange.minimum", "lagrange.maximum", "lagrange.first_maximum", "lagrange.rule", "lagrange.integral"),
+        "lagrange.jump",
         "normalize.mixed",
     ): _WEIGHING,
     ("pid.",): ("cppo_pid",),
@@ -53,7 +54,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         (
             *("estimator.", "ct.", "rlsf.", "query.", "pool.", "refit.", "method.order"),
             *("constraint.form", "constraint.d", "constraint.shape", "constraint.correction"),
-            *("constraint.beyond_horizon", "labels.interval", "labels.terminal_only", "labels.noise"),
+            *("constraint.beyond_horizon", "labels.by", "labels.interval", "labels.terminal_only", "labels.noise"),
         ),
     ),
     *(
@@ -69,6 +70,11 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         lambda config: config.method.source in ("ct", "rlsf"),
         "it corrects a probability, and method.source=ct and rlsf constrain summed costs",
         ("constraint.correction",),
+    ),
+    (
+        lambda config: config.labels.by != "oracle",
+        "labels.by names a labeler that does not read costs",
+        ("labels.noise", "labels.early_end", "rlsf.segment_limit"),
     ),
     (
         lambda config: config.labels.terminal_only,
@@ -94,12 +100,12 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
     (
         lambda config: config.lagrange.rule == "adam",
         "lagrange.rule=adam has a learning rate instead",
-        ("lagrange.integral", "lagrange.minimum", "lagrange.first_maximum"),
+        ("lagrange.integral", "lagrange.jump", "lagrange.minimum", "lagrange.first_maximum"),
     ),
     (
         lambda config: config.lagrange.rule == "controlled" and config.method.solver in _WEIGHING,
         "lagrange.rule=controlled has gains instead",
-        ("lagrange.lr",),
+        ("lagrange.lr", "lagrange.proportional"),
     ),
     (
         lambda config: config.query.rule == "random",

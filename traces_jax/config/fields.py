@@ -129,3 +129,8 @@ def show(value: Any) -> str:
     except (RecursionError, ValueError):  # Nested too deeply, or an integer with thousands of digits.
         return f"a {type(value).__name__} too large to show"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"
+
+
+def is_labeler(value: Any) -> bool:
+    """Whether a value can name a labeler: see `feedback.labelers`."""
+    return isinstance(value, str) and (value in ("oracle", "people") or value.endswith(".jsonl") or is_own(value))

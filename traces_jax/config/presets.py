@@ -104,6 +104,8 @@ _PAPER: dict[str, Any] = {
 _DIFFERENCES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("", "Run-", {"ppo": {"passes": 20}, "labels": {"interval": 5}, "lagrange": {"initial": 1.0}}),
     ("", "Circle", {"query": {"fraction": 0.05}}),
+    # A label after each iteration. There is no reward, so that the cost alone must count.
+    ("", "Fall", {"query": {"batch": 1}, "lagrange": {"initial": _NO_BOUND, "window": 10}}),
     ("ct", "", {"query": {"fraction": 0.1, "batch": 40}, "refit": {"weight_decay": 0.0, "target_accuracy": 0.95}}),
     ("ct", "Circle", {"query": {"batch": 80}}),
     ("ct", "Run-", {"query": {"batch": 20}}),

@@ -7,6 +7,7 @@ number or a traced array.
 import dataclasses
 import typing
 
+from traces_jax.config.feedback_schema import LabelsConfig, PoolConfig, QueryConfig
 from traces_jax.config.fields import (
     MOST_LANES,
     MOST_STEPS,
@@ -34,18 +35,13 @@ from traces_jax.config.solver_schema import (
     TrustRegionConfig,
 )
 from traces_jax.config.source_schema import (
+    SOURCES,
     CTConfig,
     EstimatorConfig,
-    LabelsConfig,
-    PoolConfig,
     PretrainConfig,
-    QueryConfig,
     RefitConfig,
     RLSFConfig,
 )
-
-# Cost sources of this package.
-SOURCES = ("traces", "ct", "rlsf", "oracle")
 
 
 @settings
@@ -141,8 +137,10 @@ class LagrangeConfig:
     first_maximum: float = positive(2.0)
     # Change of the logarithm in an iteration, at a full violation (see `Verdict.tolerance`).
     integral: float = nonnegative(0.1)
-    # A full violation multiplies the multiplier in force by exp(proportional) at once.
-    proportional: float = nonnegative(0.5)
+    # Under the rule "controlled", a full violation multiplies the multiplier in force by exp(jump) at once.
+    jump: float = nonnegative(0.5)
+    # Under the rule "adam", a violation by the whole limit adds this to the multiplier in force at once.
+    proportional: float = nonnegative(1.0)
     # Learning rate of the rule "adam".
     lr: float = positive(0.035)
     # Number of finished episodes over which the constraint is averaged.

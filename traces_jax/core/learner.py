@@ -13,11 +13,10 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from traces_jax import solvers, sources, tasks
 from traces_jax.config import Config
-from traces_jax.core import agent, episodes, rollout, spanning
+from traces_jax.core import agent, episodes, labelling, rollout, spanning
 from traces_jax.core import batch as batch_lib
 from traces_jax.core import kept as kept_lib
 from traces_jax.core.batch import Normalizers
@@ -124,7 +123,7 @@ class Learner:
         self, config: Config, state: LearnerState, index: jax.Array
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """One iteration of one lane. index: [], equal for all lanes. Returns the new state and a row of scalars."""
-        index, began = self._time(index)
+        index, began = self.time(index)
         state, transitions, truth = self.collect(config, state, index)
         return self.learn(config, state, transitions, truth, index, began)
 
@@ -139,7 +138,8 @@ class Learner:
             runner = self.start(config, keys(stream(state.key, index, Stream.RESET)))
         else:
             memory = self.source.resume(config, state.source, state.runner.memory.source, own)
-            runner = state.runner.replace(memory=state.runner.memory.replace(source=memory))
+            held = dataclasses.replace(state.runner.memory, source=memory)
+            runner = dataclasses.replace(state.runner, memory=held)
         noise = rollout.noise(keys(stream(state.key, index, Stream.ACT)), settings.steps, self.task.action_size)
         noise = jnp.where((own < config.mean_environments)[:, None], 0.0, noise)
         runner, transitions, truth = rollout.run(
@@ -161,32 +161,48 @@ class Learner:
         index: jax.Array,
         began: jax.Array,
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
+        """Labels, if a program does it, and learns. began: [] start of the rollout, as read by `clock`."""
+        cost, ended = self.time(truth.cost)
+        truth = dataclasses.replace(truth, cost=cost)
+        collected, source, reading = self.observe(config, state, transitions, truth, index)
+        key = jax.random.fold_in(state.key, index)
+        source, query_row = labelling.in_program(self.source, config, source, collected, key)
+        return self.conclude(config, state, collected, source, reading, query_row, (began, ended), index)
+
+    def observe(
+        self,
+        config: Config,
+        state: LearnerState,
+        transitions: rollout.Transitions,
+        truth: rollout.Truth,
+        index: jax.Array,
+    ) -> tuple[sources.Collected, Any, Any]:
+        """Shows a rollout to the source. Returns it with its context, and the source's state and reading."""
+        memory = self.memory_after(config, state)
+        return labelling.observe(self.source, config, state, transitions, truth, index, memory)
+
+    def conclude(
+        self,
+        config: Config,
+        state: LearnerState,
+        collected: sources.Collected,
+        source: Any,
+        reading: Any,
+        query_row: dict[str, jax.Array],
+        times: tuple[jax.Array, jax.Array],
+        index: jax.Array,
+    ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """Computes costs and advantages, updates the policy, then the statistics used from the next iteration on.
 
-        began: [] start of the rollout, as read by `clock`.
+        source: the source's state after labels were absorbed; times: begin and end of the rollout; index: [] of the
+        iteration, equal for all lanes, so that conditions are not batched.
         """
-        cost, collected_at = self._time(truth.cost)
-        truth = dataclasses.replace(truth, cost=cost)
-        plays_mean = jnp.arange(truth.ended.shape[1]) < config.mean_environments
-        windows = episodes.push_windows(
-            state.windows, truth.ended, plays_mean, returns=truth.episode_return, costs=truth.episode_cost
-        )
-        window_means = episodes.means(windows.deployed(config.constraint.policy))
-        collected = sources.Collected(
-            transitions=transitions,
-            truth=truth,
-            statistics=state.normalizers.observation,
-            windows=windows,
-            iteration=jnp.asarray(index, jnp.int32),
-            plays_mean=plays_mean,
-            memory=self._memory_after(config, state),
-        )
+        transitions, truth, plays_mean = collected.transitions, collected.truth, collected.plays_mean
+        window_means = episodes.means(collected.windows.deployed(config.constraint.policy))
         key = jax.random.fold_in(state.key, index)
-        source, reading = self.source.observe(config, state.source, collected)
-        source, query_row = self._label(config, source, collected, key)
-        asked = self.source.asks(config, collected.iteration)
+        asked = self.source.asks(config, index)
         source, verdict, source_row = self.source.verdict(config, source, collected, reading, asked, key)
-        cost, judged = self._time(verdict.cost)
+        cost, judged = self.time(verdict.cost)
         # Episodes of the mean action are not samples of the policy that is updated.
         explored, cost = jax.tree.map(lambda leaf: leaf[:, config.mean_environments :], (transitions, cost))
         batch, normalizers, batch_row = batch_lib.make(
@@ -210,7 +226,7 @@ class Learner:
         )
         most = agent.most_noise(config.policy.initial_log_std, config.policy.final_noise, progress)
         solver = dataclasses.replace(solver, agent=agent.bound_noise(solver.agent, most))
-        _, updated = self._time(jax.tree.leaves(solver)[0])
+        _, updated = self.time(jax.tree.leaves(solver)[0])
         learned = (solver, normalizers, self.source.learned(source))
         finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(learned)]))
         sound = finite & (state.diverged < 0)
@@ -231,7 +247,7 @@ class Learner:
             **solver_row,
             **source_row,
             **query_row,
-            **self._stages(collect=(began, collected_at), judge=(collected_at, judged), update=(judged, updated)),
+            **self._stages(collect=times, judge=(times[1], judged), update=(judged, updated)),
             "finite": sound.astype(jnp.float32),
         }
         return dataclasses.replace(
@@ -239,31 +255,12 @@ class Learner:
             diverged=jnp.where(sound | (state.diverged >= 0), state.diverged, index),
             solver=solver,
             normalizers=normalizers,
-            windows=windows,
+            windows=collected.windows,
             source=self.source.with_learned(source, fitted),
             kept=None
             if state.kept is None
-            else kept_lib.update(state.kept, self.policy(state), collected.iteration, gap, verdict.fresh),
-        ), row
-
-    def _label(
-        self, config: Config, source: Any, collected: sources.Collected, key: jax.Array
-    ) -> tuple[Any, dict[str, jax.Array]]:
-        """If a query is due: selects trajectories, labels them and refits. Otherwise the scalars are NaN."""
-
-        def label(source: Any) -> tuple[Any, dict[str, jax.Array]]:
-            query = self.source.ask(config, source, collected, key)
-            answers = self.source.answer(config, query, key)
-            return self.source.absorb(config, source, collected, query, answers, key)
-
-        def wait(source: Any) -> tuple[Any, dict[str, jax.Array]]:
-            row = jax.eval_shape(label, source)[1]
-            return source, jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), row)
-
-        due = self.source.asks(config, collected.iteration)
-        if isinstance(due, bool):
-            return label(source) if due else (source, {})
-        return lax.cond(due, label, wait, source)
+            else kept_lib.update(state.kept, self.policy(state), index, gap, verdict.fresh),
+        ), labelling.told(self.source, config, row)
 
     def accepted(self, config: Config, total_cost: jax.Array, terminated: jax.Array) -> jax.Array:
         """Which episodes are truly acceptable, for any cost source. See `labels.accepted`."""
@@ -274,7 +271,7 @@ class Learner:
             early_end_violates=config.labels.early_end == "violating",
         )
 
-    def _time(self, value: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def time(self, value: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The time at which a value was computed. Code that uses the returned value starts after the reading."""
         return self.clock(value) if self.clock is not None else (value, jnp.zeros((), jnp.uint32))
 
@@ -292,7 +289,7 @@ class Learner:
         """The memory at the start of an episode, for `count` environments."""
         return rollout.Memory(source=self.source.memory(config, count), solver=self.solver.begin(config, count))
 
-    def _memory_after(self, config: Config, state: LearnerState) -> jax.Array | None:
+    def memory_after(self, config: Config, state: LearnerState) -> jax.Array | None:
         """The source's memory of all environments after a rollout, if episodes span iterations."""
         if not config.spans:
             return None

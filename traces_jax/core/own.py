@@ -1,4 +1,4 @@
-"""Classes from outside this package, named "module:Class": loads them, and says in one sentence what is wrong."""
+"""Code from outside this package, named "module:Name": loads it, and says in one sentence what is wrong."""
 
 import contextlib
 import importlib
@@ -8,6 +8,7 @@ import re
 import sysconfig
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 # Path prefixes of files that are not the user's: this package and Python's import system; installed packages.
 _OURS = (f"{pathlib.Path(__file__).parents[1]}{os.sep}", "<frozen importlib", importlib.__file__)
@@ -17,20 +18,31 @@ _LONGEST_MESSAGE = 300
 
 
 class OwnError(ValueError):
-    """Why a user's class cannot be used, in one sentence."""
+    """Why a user's code cannot be used, in one sentence."""
 
 
 def is_own(name: str) -> bool:
-    """Whether a name has the form module:Class, which names a class outside this package."""
+    """Whether a name has the form module:Name, which names something outside this package."""
     return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name) is not None
 
 
 def load(what: str, name: str, base: type, error: type[OwnError]) -> type:
-    """The class that a name names, which must be derived from `base`.
+    """The class that a name names, which must be derived from `base`. what, error: see `find`."""
+    found = find(what, name, error)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        public = f"{base.__module__.rpartition('.')[0]}.{base.__name__}"
+        raise error(f"{what} {name!r} is not right: {name.partition(':')[2]} must be a class derived from {public}.")
+    if missing_methods := sorted(getattr(found, "__abstractmethods__", ())):
+        raise error(f"{what} {name!r} is not right: {found.__name__} must define {', '.join(missing_methods)}.")
+    return found
+
+
+def find(what: str, name: str, error: type[OwnError]) -> Any:
+    """What a name names; None if its module has no such name.
 
     what: what the name is of, as the user calls it; error: the exception to raise.
     """
-    module_name, class_name = name.split(":")
+    module_name, own_name = name.split(":")
     with users_code(f"{what} {name!r} cannot be loaded", error):
         try:
             module = importlib.import_module(module_name)
@@ -41,13 +53,7 @@ def load(what: str, name: str, base: type, error: type[OwnError]) -> type:
                 f"{what} {name!r} cannot be loaded: there is no module {missing.name!r}; "
                 "start from the folder that has it."
             ) from None
-    found = getattr(module, class_name, None)
-    if not (isinstance(found, type) and issubclass(found, base)):
-        public = f"{base.__module__.rpartition('.')[0]}.{base.__name__}"
-        raise error(f"{what} {name!r} is not right: {class_name} must be a class derived from {public}.")
-    if missing_methods := sorted(getattr(found, "__abstractmethods__", ())):
-        raise error(f"{what} {name!r} is not right: {found.__name__} must define {', '.join(missing_methods)}.")
-    return found
+    return getattr(module, own_name, None)
 
 
 @contextlib.contextmanager

@@ -17,9 +17,10 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from traces_jax.config import Config, Lane
+from traces_jax.core import halves
 from traces_jax.core.learner import Learner, LearnerState
 from traces_jax.core.spread import Spread
-from traces_jax.sources import Prior
+from traces_jax.sources import Answers, Prior
 
 _LANE, _ENVIRONMENT = "lane", "environment"
 _BY_LANE = PartitionSpec(_LANE)
@@ -62,8 +63,7 @@ class Program:
     def init(self, prior: Prior | None = None) -> LearnerState:
         """New lanes, every leaf [S, ...]. prior: the estimator that all lanes start from."""
         init = jax.jit(self._new_lanes, out_shardings=self._shardings(_STATE))
-        everywhere = NamedSharding(self.grid.mesh, PartitionSpec())
-        return init(self._on_devices(self.settings), self._on_devices(self._seeds()), jax.device_put(prior, everywhere))
+        return init(self._on_devices(self.settings), self._on_devices(self._seeds()), self._everywhere(prior))
 
     def abstract(self) -> LearnerState:
         """Shapes, dtypes and shardings of the state, without computing one."""
@@ -85,7 +85,7 @@ class Program:
 
         Compiles once for each length.
         """
-        index = jax.device_put(np.int32(start), NamedSharding(self.grid.mesh, PartitionSpec()))
+        index = self._everywhere(np.int32(start))
         return self._compiled_chunk(self._on_devices(self.settings), state, index, length)
 
     def traced(self, length: int) -> jax.stages.Traced:
@@ -93,12 +93,40 @@ class Program:
         index = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(self.grid.mesh, PartitionSpec()))
         return self._compiled_chunk.trace(self._on_devices(self.settings), self.abstract(), index, length)
 
-    def map_lanes(self, function: Callable, *, out_specs=_BY_LANE, shared: int = 0) -> Callable:
-        """Maps a one-lane function of (settings, state, *shared) over all lanes; each device computes its own lanes."""
+    def asks(self, index: int) -> bool:
+        """Whether labels are due after an iteration; the same for all lanes."""
+        return bool(self.learner.source.asks(self.settings, index))
+
+    def ask(self, state: LearnerState, index: int) -> tuple[LearnerState, halves.Opened]:
+        """The first half of an iteration whose labels come from outside. state is not consumed."""
+        return self._compiled_ask(self._on_devices(self.settings), state, self._everywhere(np.int32(index)))
+
+    def answer(self, opened: halves.Opened, index: int) -> Answers:
+        """Labels [S, K, P] from the source's own labeler, on the devices."""
+        seeds = self._on_devices(self._seeds())
+        return self._compiled_answer(self._on_devices(self.settings), seeds, opened, index)
+
+    def absorb(
+        self, state: LearnerState, opened: halves.Opened, answers: Answers, index: int
+    ) -> tuple[LearnerState, dict[str, jax.Array]]:
+        """The second half. state, which comes from `ask`, is consumed. answers: [S, K, P]. Rows: [S, 1]."""
+        return self._compiled_absorb(
+            self._on_devices(self.settings),
+            state,
+            (opened, self._on_devices(answers)),
+            self._everywhere(np.int32(index)),
+            self.asks(index),
+        )
+
+    def map_lanes(self, function: Callable, *, out_specs=_BY_LANE, own: int = 0, shared: int = 0) -> Callable:
+        """Maps a one-lane function of (settings, state, *own, *shared) over all lanes; each device computes its lanes.
+
+        own: how many arguments have a leading axis of lanes; shared: how many are the same for all.
+        """
         return jax.shard_map(
-            jax.vmap(function, in_axes=(0, 0, *[None] * shared)),
+            jax.vmap(function, in_axes=(0, 0, *[0] * own, *[None] * shared)),
             mesh=self.grid.mesh,
-            in_specs=(_BY_LANE, _STATE, *[PartitionSpec()] * shared),
+            in_specs=(_BY_LANE, _STATE, *[_BY_LANE] * own, *[PartitionSpec()] * shared),
             out_specs=out_specs,
             # JAX cannot infer that devices which share a lane compute the same update from the gathered rollout.
             check_vma=False,
@@ -121,6 +149,38 @@ class Program:
         # Explicit output shardings equal those of the input, so that the next call does not compile again.
         return jax.jit(chunk, static_argnums=3, donate_argnums=1, out_shardings=self._shardings(specs))
 
+    @functools.cached_property
+    def _compiled_ask(self) -> Callable:
+        specs = (_STATE, _BY_LANE)
+
+        def ask(settings: Config, state: LearnerState, index: jax.Array):
+            one_lane = functools.partial(halves.ask, self.learner)
+            return self.map_lanes(one_lane, out_specs=specs, shared=1)(settings, state, index)
+
+        return jax.jit(ask, out_shardings=self._shardings(specs))
+
+    @functools.cached_property
+    def _compiled_answer(self) -> Callable:
+        def one_lane(settings: Config, seed: jax.Array, opened: halves.Opened, index: jax.Array) -> Answers:
+            key = jax.random.fold_in(jax.random.key(seed), index)
+            return self.learner.source.answer(settings, opened.query, key)
+
+        return jax.jit(jax.vmap(one_lane, in_axes=(0, 0, 0, None)), out_shardings=self._shardings(_BY_LANE))
+
+    @functools.cached_property
+    def _compiled_absorb(self) -> Callable:
+        specs = (_STATE, _BY_LANE)
+
+        def absorb(settings: Config, state: LearnerState, said: tuple, index: jax.Array, due: bool):
+            def one_lane(settings: Config, state: LearnerState, said: tuple, index: jax.Array):
+                opened, answers = said
+                state, row = halves.absorb(self.learner, settings, state, opened, answers, index, due=due)
+                return state, jax.tree.map(lambda value: value[None], row)
+
+            return self.map_lanes(one_lane, out_specs=specs, own=1, shared=1)(settings, state, said, index)
+
+        return jax.jit(absorb, static_argnums=4, donate_argnums=1, out_shardings=self._shardings(specs))
+
     def _seeds(self) -> np.ndarray:
         return np.asarray(self.seeds, np.uint32)
 
@@ -130,6 +190,9 @@ class Program:
 
     def _shardings(self, specs):
         return jax.tree.map(lambda spec: NamedSharding(self.grid.mesh, spec), specs)
+
+    def _everywhere(self, tree):
+        return jax.device_put(tree, NamedSharding(self.grid.mesh, PartitionSpec()))
 
     def _on_devices(self, tree):
         return jax.device_put(tree, NamedSharding(self.grid.mesh, _BY_LANE))

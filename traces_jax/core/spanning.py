@@ -5,6 +5,7 @@ needed in three places: the estimator's memory and the sums of credits so far, w
 steps themselves, without which nobody could label an episode. Only the tracked environments keep their steps.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -72,7 +73,8 @@ def stagger(runner: RunnerState, steps: np.ndarray) -> RunnerState:
     They end as truncations. They are shorter than others, so they are neither measured nor labelled.
     """
     info = {**runner.environment.info, "steps": jnp.asarray(steps, jnp.float32)}
-    return runner.replace(environment=runner.environment.replace(info=info), shortened=jnp.asarray(steps > 0))
+    environment = dataclasses.replace(runner.environment, info=info)
+    return dataclasses.replace(runner, environment=environment, shortened=jnp.asarray(steps > 0))
 
 
 # --- Sizes.
@@ -153,7 +155,7 @@ def finished(
     past = write(past, jax.tree.map(lambda leaf: leaf[:, which], steps), iteration)
     cuts = trajectories.find(truth.ended[:, which], truth.episode_length[:, which], places)
     taken = take(past, cuts, config.environment.steps, iteration, horizon)
-    return past, cuts.replace(environment=jnp.asarray(which)[cuts.environment]), taken
+    return past, dataclasses.replace(cuts, environment=jnp.asarray(which)[cuts.environment]), taken
 
 
 def take(past: Past, cuts: Cuts, steps: int, iteration: jax.Array, horizon: int) -> Past:
@@ -204,7 +206,8 @@ def follow(opened: Open, ended: jax.Array, totals: dict[str, jax.Array], memory:
     """What is open after a rollout. ended: [T, B]; totals: running sums [T, B] by name; memory: [B, ...]."""
     steps = ended.shape[0]
     last = jnp.max(jnp.where(ended, jnp.arange(1, steps + 1)[:, None], 0), axis=0)
-    return opened.replace(
+    return dataclasses.replace(
+        opened,
         length=jnp.where(last > 0, steps - last, opened.length + steps),
         memory=memory,
         sums={name: jnp.where(ended[-1], 0.0, total[-1]) for name, total in totals.items()},

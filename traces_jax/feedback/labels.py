@@ -1,4 +1,7 @@
-"""The simulated labeler, which knows the true cost. With a learned cost, only it and the metrics read the true cost."""
+"""Labels: of the simulated labeler, who knows the true cost, and of one who names the first violating step.
+
+With a learned cost, only the simulated labeler and the metrics read the true cost.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +64,15 @@ def segments(
         limit=limit,
         early_end_violates=early_end_violates,
     ).astype(jnp.float32)
+
+
+def prefixes(first: jax.Array, length: jax.Array, ends: np.ndarray) -> jax.Array:
+    """Labels [N, P] of prefixes: those that end before the first violating step [N] are accepted. -1: all are.
+
+    length: [N]; ends: [P].
+    """
+    reached = jnp.minimum(ends, length[:, None])
+    return ((first[:, None] < 0) | (first[:, None] >= reached)).astype(jnp.float32)
 
 
 def flip(labels: jax.Array, key: jax.Array, rate: jax.Array | float) -> jax.Array:

@@ -37,6 +37,23 @@ class Trajectories:
 
 
 @flax.struct.dataclass
+class Shown:
+    """What a labeler sees of N trajectories: everything but costs and rewards.
+
+    Attributes:
+      observation: [N, T, O] raw, before each step; zeros past the end.
+      action: [N, T, A].
+      length: [N] steps; 0 marks an empty slot.
+      positions: [N, T, nq] of the simulator after each step; None for tasks without one and for recorded data.
+    """
+
+    observation: jax.Array
+    action: jax.Array
+    length: jax.Array
+    positions: Any = None
+
+
+@flax.struct.dataclass
 class Origin:
     """Where N trajectories come from within their lane: enough to identify each one.
 
@@ -208,3 +225,9 @@ def prefix_mask(length: jax.Array, ends: np.ndarray) -> jax.Array:
     inner = ends < length[:, None]
     whole = np.arange(len(ends)) == len(ends) - 1
     return (inner | whole) & (length[:, None] > 0)
+
+
+def first_true(flags: jax.Array, length: jax.Array) -> jax.Array:
+    """The first step within length [N] at which flags [N, T] is set, [N]; -1 if there is none."""
+    found = flags & (jnp.arange(flags.shape[1]) < length[:, None])
+    return jnp.where(jnp.any(found, axis=1), jnp.argmax(found, axis=1), -1)

@@ -12,6 +12,8 @@ from absl import flags, logging
 from traces_jax.host import arguments, errors, help
 
 OK, BAD_INPUT, STOPPED = 0, 2, 3
+# The system's code for "try again later".
+LABELS_NEEDED = 75
 _QUOTES = "\"'"
 
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 import platform
 import signal
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -86,6 +87,7 @@ def describe() -> dict[str, object]:
     """Versions and devices, for run.json."""
     return {
         "command": sys.argv,
+        "commit": _commit(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": jax.devices()[0].device_kind,
@@ -94,6 +96,19 @@ def describe() -> dict[str, object]:
         "backend": jax.default_backend(),
         "versions": {name: metadata.version(name) for name in ("traces_jax", *_PACKAGES)},
     }
+
+
+def _commit() -> str | None:
+    """The commit of this program, marked if files differ from it; None if it is not in a repository of its own."""
+    root = pathlib.Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None
 
 
 def _cache_root() -> pathlib.Path:

@@ -56,7 +56,7 @@ def move(
         minimum=settings.minimum,
         maximum=multipliers.rising(settings.first_maximum, settings.maximum, progress),
     )
-    weight = multipliers.controlled(state.multiplier, violation, gain=settings.proportional)
+    weight = multipliers.controlled(state.multiplier, violation, gain=settings.jump)
     return state, weight, {"constraint/multiplier": state.multiplier, "constraint/in_force": weight}
 
 

@@ -298,7 +298,7 @@ class Source(abc.ABC):
         del config, collected
         return state, None
 
-    def asks(self, config: Config, iteration: jax.Array) -> jax.Array | bool:
+    def asks(self, config: Config, iteration: jax.Array | int) -> jax.Array | bool:
         """Whether a query is due after this iteration []; the same for all lanes."""
         del config, iteration
         return False
@@ -307,8 +307,13 @@ class Source(abc.ABC):
         """Selects trajectories to be labelled. key: the lane's key for this iteration, for named streams."""
         raise NotImplementedError
 
+    def answers_inside(self, config: Config) -> bool:
+        """Whether `answer` is a part of the iteration, and not somebody or something between its two halves."""
+        del config
+        return True
+
     def answer(self, config: Config, query: Query, key: jax.Array) -> Answers:
-        """Labels from a program that knows the true cost."""
+        """Labels from a program: one that knows the true cost, or a user's own function."""
         raise NotImplementedError
 
     def absorb(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from traces_jax.config import Config, ConfigError
 from traces_jax.core import spanning
-from traces_jax.feedback import trajectories
+from traces_jax.feedback import labelers, trajectories
 from traces_jax.feedback.trajectories import Cuts, Origin
 from traces_jax.sources.base import FLOAT, Collected
 from traces_jax.tasks import Task
@@ -56,6 +56,24 @@ def schedule(config: Config, task: Task) -> Schedule:
 
 
 def check(config: Config, task: Task) -> None:
+    """Raises a ConfigError if a source that learns from labels does not support the settings."""
+    if labelers.kind(config.labels.by) == labelers.ORACLE and not task.has_cost:
+        raise ConfigError(
+            f"labels.by={config.labels.by} is not right: {task.name} has no cost; people, a file of labels "
+            f"or module:function would be right."
+        )
+    _check_episodes(config, task)
+    picks = schedule(config, task).picks
+    if config.refit.store < picks:
+        # All trajectories of a query are stored together and must not overwrite each other.
+        raise ConfigError(
+            f"refit.store={config.refit.store} is not right: a query labels up to {picks} trajectories at once "
+            f"(query.batch={config.query.batch}, query.fraction={config.query.fraction}), which must fit in; "
+            f"{picks} or more would be right."
+        )
+
+
+def _check_episodes(config: Config, task: Task) -> None:
     """Raises a ConfigError if there would be nothing, or not enough, to label."""
     settings = config.environment
     if not config.spans:

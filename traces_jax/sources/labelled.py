@@ -9,72 +9,26 @@ import abc
 import dataclasses
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from traces_jax.config import Config, ConfigError
+from traces_jax.config import Config
 from traces_jax.core import episodes, normalize, optimize, spanning
 from traces_jax.core.keys import Stream, substream
 from traces_jax.estimator import refit
-from traces_jax.feedback import labels, query, trajectories
-from traces_jax.feedback.trajectories import Candidates, Cuts, Ring, Trajectories
+from traces_jax.feedback import labelers, labels, query, trajectories
+from traces_jax.feedback.trajectories import Candidates, Cuts, Trajectories
 from traces_jax.sources import candidates, correction, metrics
 from traces_jax.sources.base import FLOAT, Answers, Collected, Credits, Part, Query, Source
 from traces_jax.sources.candidates import Schedule
+from traces_jax.sources.state import LabelledState, Score
+from traces_jax.tasks import PhysicsTask
 
 # Settings that the pool grows with.
 ASKED = ("query.batch", "query.fraction", "environment.count", "environment.steps")
 # Settings that decide what labels of prefixes mean.
 PREFIX_LABELS = ("constraint.cost_limit", "labels.interval", "labels.terminal_only", "labels.early_end")
-
-
-@flax.struct.dataclass
-class LabelledState:
-    """The state of a cost model and its labels.
-
-    Attributes:
-      fitted: the cost model and its optimizer state.
-      pool: trajectories since the last query, with simulated labels that are not read yet.
-      store: labelled trajectories.
-      judged: estimated summed costs of the last finished episodes, and their probabilities of violation.
-      residuals: how wrong the estimator was on the last trajectories that were labelled at random.
-      seen: [] trajectories that were ever in the pool.
-      due: [] how many of them were due for labelling by the last query. Fewer are labelled if their score was too low
-        or the budget is spent.
-      labelled: [] trajectories labelled so far.
-      queries: [] single (prefix) labels so far.
-      notes: what the source notes of labelled trajectories in order to choose others; None if nothing.
-      open: the episodes that go on in the next rollout; None if none ever does.
-    """
-
-    fitted: optimize.Trained
-    pool: Ring[Candidates]
-    store: Ring[Trajectories]
-    judged: episodes.PolicyWindows
-    residuals: correction.Residuals
-    seen: jax.Array
-    due: jax.Array
-    labelled: jax.Array
-    queries: jax.Array
-    notes: Any
-    open: spanning.Open | None
-
-
-@flax.struct.dataclass
-class Score:
-    """What a source says of N trajectories before they are labelled.
-
-    Attributes:
-      uncertainty: [N].
-      worth: [N] which of them are worth a label.
-      expected: [N, P] log-probabilities that their labels are "acceptable".
-    """
-
-    uncertainty: jax.Array
-    worth: jax.Array
-    expected: jax.Array
 
 
 class Labelled(Source):
@@ -160,6 +114,16 @@ class Labelled(Source):
         """Which labels trajectories of length [N] have, [N, P]."""
         return trajectories.prefix_mask(length, self.ends(config))
 
+    def told(self, config: Config, first: jax.Array, length: jax.Array, known: jax.Array) -> Answers:
+        """Labels of trajectories, from what somebody who saw them says.
+
+        first: [N] the first violating step, -1 for none; length: [N]; known: [N] whether the step of a violation is
+        known, or only that there is one.
+        """
+        said, there = labels.prefixes(first, length, self.ends(config)), self.mask(config, length)
+        # The last prefix is the whole trajectory.
+        return Answers(labels=said, mask=there.at[:, :-1].set(there[:, :-1] & known[:, None]))
+
     def asked(self, config: Config, rows: Trajectories) -> jax.Array:
         """How many single labels were given to label rows [N], []."""
         del config
@@ -194,21 +158,16 @@ class Labelled(Source):
         """Lengths of the labelled prefixes, [P]; the last is that of the whole trajectory."""
         return trajectories.prefix_ends(self.task.horizon, config.labels.interval, config.labels.terminal_only)
 
-    def check(self, config: Config) -> None:
+    def check(self, config):
         candidates.check(config, self.task)
-        picks = self.schedule(config).picks
-        if config.refit.store < picks:
-            # All trajectories of a query are stored together and must not overwrite each other.
-            raise ConfigError(
-                f"refit.store={config.refit.store} is not right: a query labels up to {picks} trajectories at once "
-                f"(query.batch={config.query.batch}, query.fraction={config.query.fraction}), which must fit in; "
-                f"{picks} or more would be right."
-            )
 
     def parts(self, config):
         plan, prefixes = self.schedule(config), len(self.ends(config))
         row = self.task.horizon * self.features * FLOAT + prefixes * (FLOAT + 1) + FLOAT
-        waiting = plan.pool * (row + 3 * FLOAT)
+        watched = 0
+        if labelers.kind(config.labels.by) != labelers.ORACLE and isinstance(self.task, PhysicsTask):
+            watched = self.task.horizon * self.task.physics.mj_model.nq * FLOAT
+        waiting = plan.pool * (row + 3 * FLOAT + watched)
         opened = candidates.open_bytes(config, self.task, self.features)
         judged = 2 * FLOAT * (config.lagrange.window + config.mean_window)
         return [
@@ -271,10 +230,14 @@ class Labelled(Source):
         Returns the state, the episodes, and their positions in the rollout.
         """
         opened, cuts, taken, origin = candidates.cut(config, self.task, state.open, collected, inputs)
+        said = jnp.full((cuts.length.shape[0], len(self.ends(config))), jnp.nan)
+        # Without the oracle the labels of a trajectory are unknown until somebody has seen it.
+        if labelers.kind(config.labels.by) == labelers.ORACLE:
+            said = self.label(config, taken.cost, cuts.length, cuts.last(collected.transitions.terminated))
         rows = Trajectories(
             inputs=taken.inputs,
             length=cuts.length,
-            labels=self.label(config, taken.cost, cuts.length, cuts.last(collected.transitions.terminated)),
+            labels=said,
             mask=self.mask(config, cuts.length),
         )
         pool = trajectories.push(state.pool, Candidates(rows=rows, origin=origin, watched=taken.watched))
@@ -301,7 +264,7 @@ class Labelled(Source):
             correction.chance(
                 substream(key, Stream.QUERY),
                 pool.origin.environment < config.mean_environments,
-                share=config.mean_environments / config.environment.count,
+                share=config.mean_environments / config.environment.count if self.correction(config) else 0.0,
             ),
             certain,
         )
@@ -319,12 +282,23 @@ class Labelled(Source):
             },
         )
 
+    def answers_inside(self, config):
+        return labelers.kind(config.labels.by) == labelers.ORACLE
+
     def answer(self, config, query, key):
+        if labelers.kind(config.labels.by) == labelers.FUNCTION:
+            rows = query.rows
+            shown = labelers.shown(rows.inputs, rows.length, query.watched, self.task.observation_size)
+            first = labelers.judged(config.labels.by, shown)
+            answers = self.told(config, first, rows.length, known=jnp.ones(first.shape, bool))
+            return Answers(labels=jnp.where(rows.mask, answers.labels, 0.0), mask=answers.mask & rows.mask)
         said = labels.flip(query.rows.labels, substream(key, Stream.LABEL), config.labels.noise)
         return Answers(labels=said, mask=query.rows.mask)
 
     def absorb(self, config, state, collected, query, answers, key):
-        new = dataclasses.replace(query.rows, labels=answers.labels, mask=answers.mask)
+        # A trajectory that nobody could judge is neither kept nor counted.
+        length = jnp.where(jnp.any(answers.mask, axis=1), query.rows.length, 0)
+        new = dataclasses.replace(query.rows, length=length, labels=answers.labels, mask=answers.mask)
         fitted, after, passes = refit.refit(
             state.fitted,
             new,

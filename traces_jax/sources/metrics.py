@@ -11,8 +11,8 @@ from traces_jax.feedback.trajectories import Trajectories
 
 
 def accepted(rows: Trajectories) -> jax.Array:
-    """Fraction of full trajectories that the labeler accepts, []."""
-    return episodes.mean_of(rows.labels[:, -1], rows.valid)
+    """Fraction of full trajectories that the labeler accepts, []; without those on which annotators disagree."""
+    return episodes.mean_of(rows.labels[:, -1], rows.valid & rows.mask[:, -1])
 
 
 def fit(log_probability: jax.Array, rows: Trajectories, when: str) -> dict[str, jax.Array]:

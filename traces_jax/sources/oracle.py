@@ -2,12 +2,20 @@
 
 import jax.numpy as jnp
 
+from traces_jax.config import ConfigError
 from traces_jax.core import episodes
 from traces_jax.sources.base import Source, on_sum
 
 
 class Oracle(Source):
     """Reads the true cost. Has no memory and learns nothing."""
+
+    def check(self, config):
+        if not self.task.has_cost:
+            raise ConfigError(
+                f"method.source={config.method.source} is not right: {self.task.name} has no cost; one that learns "
+                f"from labels would be right."
+            )
 
     def step_cost(self, config, state, statistics, memory, next_memory, observation, action, true_cost):
         del config, state, statistics, memory, next_memory, observation, action

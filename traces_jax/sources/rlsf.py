@@ -13,7 +13,7 @@ import optax
 from traces_jax.core import networks
 from traces_jax.feedback import labels, novelty, trajectories
 from traces_jax.feedback.trajectories import Trajectories
-from traces_jax.sources.base import FLOAT, Part
+from traces_jax.sources.base import FLOAT, Answers, Part
 from traces_jax.sources.labelled import PREFIX_LABELS
 from traces_jax.sources.stepwise import Stepwise
 
@@ -81,11 +81,9 @@ class RLSF(Stepwise):
         return {"bad": bad, **super().scores(config, params, inputs)}
 
     def loss(self, config, params, inputs, rows):
-        entropy = optax.sigmoid_binary_cross_entropy(
-            self.logit(config, params, inputs), 1.0 - self._of_steps(config, rows)
-        )
-        inside = trajectories.inside(rows).T
-        return jnp.sum(jnp.where(inside, entropy, 0.0)) / jnp.maximum(jnp.sum(inside), 1)
+        said, known = self._of_steps(config, rows)
+        entropy = optax.sigmoid_binary_cross_entropy(self.logit(config, params, inputs), 1.0 - said.T)
+        return jnp.sum(jnp.where(known.T, entropy, 0.0)) / jnp.maximum(jnp.sum(known), 1)
 
     def judge(self, config, params, inputs, rows):
         """The states of a segment predict its label by the mean of what they say."""
@@ -126,6 +124,19 @@ class RLSF(Stepwise):
         begins, _ = self._segments(config)
         return np.append(begins, 0) < length[:, None]
 
+    def told(self, config, first, length, known):
+        """Segments are bad from the one that has the first violating step on: whoever names it says "from here on"."""
+        answers = super().told(config, first, length, known)
+        if not self._cuts(config):
+            return answers
+        begins, ends = self._segments(config)
+        said = ((first[:, None] < 0) | (first[:, None] >= ends)).astype(jnp.float32)
+        there = (begins < length[:, None]) & known[:, None]
+        return Answers(
+            labels=jnp.concatenate([said, answers.labels[:, -1:]], axis=1),
+            mask=jnp.concatenate([there, answers.mask[:, -1:]], axis=1),
+        )
+
     def asked(self, config, rows):
         """Whoever finds nothing wrong says so once; otherwise every segment is labelled."""
         if not self._cuts(config):
@@ -143,11 +154,15 @@ class RLSF(Stepwise):
         ends = super().ends(config)
         return np.append(0, ends[:-1]), ends
 
-    def _of_steps(self, config, rows: Trajectories) -> jax.Array:
-        """The label that counts for each step, [T, N]: of its segment, or of the first prefix that it is in."""
+    def _of_steps(self, config, rows: Trajectories) -> tuple[jax.Array, jax.Array]:
+        """The label that counts for each step, of its segment or of the first prefix that it is in; and whether there
+        is one, [N, T] each.
+        """
         place = np.searchsorted(super().ends(config), np.arange(self.task.horizon), side="right")
-        # What comes after the last inner prefix is in the whole trajectory only.
-        return jnp.where(rows.mask[:, place], rows.labels[:, place], rows.labels[:, -1:]).T
+        own = rows.mask[:, place]
+        # What comes after the last inner prefix is in the whole trajectory only; so is what was rejected as a whole.
+        said = jnp.where(own, rows.labels[:, place], rows.labels[:, -1:])
+        return said, trajectories.inside(rows) & (own | rows.mask[:, -1:])
 
     # --- Novelty.
 

@@ -228,8 +228,9 @@ class Traces(Labelled):
             carry, before = self._renewed_start(config, state, collected, noise) if opened is not None else (None, {})
             fresh = jnp.ones_like(ended[:1]) if opened is None else (opened.length == 0)[None]
             began = jnp.concatenate([fresh, ended[:-1]])
-            *summaries, carry = network.proceed(state.fitted.params, carry, reading.inputs, began)
-            steps = self._steps(config, *network.decode(state.fitted.params, *summaries, reading.inputs), noise)
+            hidden, hidden_after, carry = network.proceed(state.fitted.params, carry, reading.inputs, began)
+            mu, sigma = network.decode(state.fitted.params, hidden, hidden_after, reading.inputs)
+            steps = self._steps(config, mu, sigma, noise)
             return _Judged(steps, before, jnp.moveaxis(carry, 1, 0) if opened is not None else None)
 
         known_only = asked is False or (released and opened is None)

@@ -3,7 +3,7 @@
 A task is written for one environment: `reset(rng) -> State`, `step(state, action) -> State`. What a constrained
 learner needs beyond Brax is in `State.info`, all float32 scalars:
 
-  cost        true cost of the step; only labelers, oracles and metrics may read it
+  cost        true cost of the step, NaN if the task has none; only oracles and metrics may read it
   terminated  1 when the episode terminated (no bootstrapping)
   truncated   1 when the time limit was reached (values bootstrap)
   steps       steps taken in this episode
@@ -22,6 +22,7 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from traces_jax import physics
 
@@ -52,11 +53,31 @@ class State:
     info: dict[str, Any] = flax.struct.field(default_factory=dict)
 
 
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A clip that shows people how to label.
+
+    Attributes:
+      positions: [T, nq] after each step.
+      violation: the first violating step; None if there is none.
+      words: what to see in it.
+    """
+
+    positions: np.ndarray
+    violation: int | None
+    words: str
+
+
 class Task(abc.ABC):
     """The interface of a task."""
 
     name: str
     horizon: int
+    # Whether its steps have a true cost. Without one, only people or functions can label its trajectories.
+    has_cost: bool = True
+    # What people who label a clip are asked, with yes for a violation; and what to look at.
+    question: str = "Does anything happen that must not happen?"
+    guide: str = "Accept a clip if nothing wrong happens from its beginning to its end. Otherwise reject it."
     # Whether an episode may end before the horizon.
     ends_early: bool = False
     # Action bounds. Policies may exceed them; tasks clip.
@@ -80,6 +101,10 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def step(self, state: State, action: jax.Array) -> State:
         """action: [A], not clipped."""
+
+    def examples(self) -> list[Example]:
+        """Clips for the introduction of those who label."""
+        return []
 
     def clip(self, action: jax.Array) -> jax.Array:
         """An action [A], clipped to its bounds."""
@@ -163,15 +188,16 @@ def finish(
     observation: jax.Array,
     *,
     reward: jax.Array,
-    cost: jax.Array,
     terminated: jax.Array,
     horizon: int,
     metrics: dict[str, jax.Array],
+    cost: jax.Array | None = None,
 ) -> State:
     """Finishes a step: counts it, applies the time limit, and terminates the episode if the simulator diverged.
 
-    observation: [O]; reward, cost: []; terminated: [] bool.
+    observation: [O]; reward, cost: []; terminated: [] bool. Without a cost it is NaN: see `Task.has_cost`.
     """
+    cost = jnp.full((), jnp.nan) if cost is None else cost
     finite = jnp.all(jnp.abs(pipeline.qpos) < STATE_LIMIT) & jnp.all(jnp.abs(pipeline.qvel) < STATE_LIMIT)
     steps = state.info["steps"] + 1.0
     terminated = terminated | ~finite

@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 
 from traces_jax.core import own
-from traces_jax.tasks import base, circle, probe, run_ant, run_ball, run_car, run_drone, velocity
+from traces_jax.tasks import base, circle, fall, probe, run_ant, run_ball, run_car, run_drone, velocity
 
 _TASKS: dict[str, Callable[..., base.Task]] = {
     "SafetyAntVelocity-v1": functools.partial(velocity.Velocity, robot=velocity.ANT),
     "SafetyHalfCheetahVelocity-v1": functools.partial(velocity.Velocity, robot=velocity.HALF_CHEETAH),
     "SafetyHopperVelocity-v1": functools.partial(velocity.Velocity, robot=velocity.HOPPER),
     "SafetyWalker2dVelocity-v1": functools.partial(velocity.Velocity, robot=velocity.WALKER2D),
+    "SafetyHalfCheetahFall-v0": fall.Fall,
     "SafetyPointCircle1-v0": functools.partial(circle.Circle, agent=circle.POINT, level=1),
     "SafetyPointCircle2-v0": functools.partial(circle.Circle, agent=circle.POINT, level=2),
     "SafetyCarCircle1-v0": functools.partial(circle.Circle, agent=circle.CAR, level=1),

@@ -4,8 +4,9 @@ An HDF5 file with flat arrays over the steps of all episodes, one episode after 
 
   observations [N, O], actions [N, A], costs [N], terminals [N], timeouts [N]
 
-An episode ends where terminals or timeouts is true. Other arrays are not read. The file is read in pieces: only the
-episodes' positions and labels stay in memory, and the trajectories that were requested last.
+An episode ends where terminals or timeouts is true. Costs may be missing if labels come from elsewhere (labels.by): a
+file of labels names episodes by their number, a function sees them. Other arrays are not read. The file is read in
+pieces: only the episodes' positions and labels stay in memory, and the trajectories that were requested last.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import dataclasses
 import math
 import pathlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import h5py
 import jax.numpy as jnp
@@ -21,10 +22,13 @@ import numpy as np
 
 from traces_jax.config import Config
 from traces_jax.core.normalize import RunningStatistics
-from traces_jax.feedback.trajectories import Trajectories
+from traces_jax.feedback import labelers
+from traces_jax.feedback.trajectories import Shown, Trajectories
 from traces_jax.host import errors
 from traces_jax.host.data import archives, arrays
-from traces_jax.sources import Labelled
+from traces_jax.host.label import exchange, votes
+from traces_jax.host.label.store import Said
+from traces_jax.sources import Answers, Labelled
 from traces_jax.tasks import Task
 
 _NEEDED = ("observations", "actions", "costs", "terminals", "timeouts")
@@ -104,8 +108,10 @@ class Recording:
         return Trajectories(inputs, self.length[chosen], self.labels[chosen], self.mask[chosen])  # type: ignore[arg-type]
 
     def costs(self, chosen: np.ndarray) -> np.ndarray:
-        """Costs [K, T] of the chosen [K] episodes, NaN after their ends."""
+        """Costs [K, T] of the chosen [K] episodes, NaN after their ends and if they are unknown."""
         result = np.full((len(chosen), self.horizon), np.nan, np.float32)
+        if "costs" not in self.data:
+            return result
         for place in np.argsort(chosen):
             first, length = self.first[chosen[place]], self.length[chosen[place]]
             result[place, :length] = _read(self.path, self.data, "costs", first, first + length)
@@ -123,9 +129,10 @@ def opened(path: pathlib.Path, source: Labelled, config: Config, say: Callable[[
         raise _damaged(path, error) from None
     with file:
         try:
-            data = {name: _dataset(path, file, name) for name in _NEEDED}
+            by_cost = labelers.kind(config.labels.by) == labelers.ORACLE
+            data = {name: _dataset(path, file, name) for name in _NEEDED if by_cost or name != "costs"}
             _check_shapes(path, data, source.task)
-            for name in _NEEDED:
+            for name in data:
                 _check_stored(path, name, data[name])
         except _BROKEN as error:
             raise _damaged(path, error) from None
@@ -155,7 +162,7 @@ def _dataset(path: pathlib.Path, file: h5py.File, name: str) -> h5py.Dataset:
 def _check_shapes(path: pathlib.Path, data: Data, task: Task) -> None:
     steps = data["observations"].shape[:1]
     widths = {"observations": (task.observation_size,), "actions": (task.action_size,)}
-    for name in _NEEDED:
+    for name in data:
         right = (*steps, *widths.get(name, ()))
         if data[name].shape != right:
             raise arrays.wrong_shape(path, name, data[name], f"{list(right)} for {task.name}")
@@ -237,8 +244,15 @@ def _scan(
     episodes: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> Recording:
     """Reads everything once: checks that all numbers are finite, computes labels and statistics."""
-    task, (first, length, terminated) = source.task, episodes
-    said: list[np.ndarray] = []
+    task, (first, length, _) = source.task, episodes
+    if labelers.kind(config.labels.by) == labelers.PEOPLE:
+        raise errors.UserError(
+            "labels.by=people is not right: people label runs; for recorded data a file of labels, module:function or "
+            "oracle would be right."
+        )
+    by_file = labelers.kind(config.labels.by) == labelers.FILE
+    answers = exchange.episodes(exchange.read(pathlib.Path(config.labels.by))) if by_file else {}
+    said: list[Answers] = []
     # In float64, because float32 sums over a whole file would lose too many digits.
     count, mean, squares = 0, np.zeros(task.observation_size), np.zeros(task.observation_size)
     for group in np.split(np.arange(len(first)), np.flatnonzero(np.diff(first // _PIECE)) + 1):
@@ -250,27 +264,54 @@ def _scan(
         squares += np.square(observation - new_mean).sum(axis=0) + np.square(delta) * count * len(observation) / total
         mean += delta * len(observation) / total
         count = total
-        cost = np.zeros((len(group), task.horizon), np.float32)
-        cost[np.arange(task.horizon) < length[group, None]] = _read(path, data, "costs", begin, end)
-        said.append(
-            np.asarray(
-                source.label(config, jnp.asarray(cost), jnp.asarray(length[group]), jnp.asarray(terminated[group]))
-            )
-        )
+        said.append(_labels(path, data, source, config, (*episodes, group), answers))
     return Recording(
         path=path,
         data=data,
         horizon=task.horizon,
         first=first,
         length=length,
-        labels=np.concatenate(said),
-        mask=np.asarray(source.mask(config, jnp.asarray(length))),
+        labels=np.concatenate([np.asarray(own.labels) for own in said]),
+        mask=np.concatenate([np.asarray(own.mask) for own in said]),
         statistics=RunningStatistics(
             count=jnp.asarray(count, jnp.float32),
             mean=jnp.asarray(mean, jnp.float32),
             squares=jnp.asarray(squares, jnp.float32),
         ),
     )
+
+
+def _labels(
+    path: pathlib.Path,
+    data: Data,
+    source: Labelled,
+    config: Config,
+    episodes: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    answers: Mapping[int, Sequence[Said]],
+) -> Answers:
+    """Labels [K, P] of a group of episodes.
+
+    episodes: first step, length and early end of all [M], and the group [K]; answers: of a file, by episode.
+    """
+    first, of_all, terminated, group = episodes
+    task, by, kind = source.task, config.labels.by, labelers.kind(config.labels.by)
+    length = jnp.asarray(of_all[group])
+    inside = np.arange(task.horizon) < of_all[group, None]
+
+    def steps(name: str, *width: int) -> np.ndarray:
+        values = np.zeros((len(group), task.horizon, *width), np.float32)
+        values[inside] = _read(path, data, name, first[group[0]], first[group[-1]] + of_all[group[-1]])
+        return values
+
+    if kind == labelers.ORACLE:
+        said = source.label(config, jnp.asarray(steps("costs")), length, jnp.asarray(terminated[group]))
+        return Answers(labels=said, mask=source.mask(config, length))
+    if kind == labelers.FUNCTION:
+        seen = (steps("observations", task.observation_size), steps("actions", task.action_size), of_all[group])
+        judged = jnp.asarray(labelers.judged(by, Shown(*seen)))  # type: ignore[arg-type]
+        return source.told(config, judged, length, known=jnp.ones(len(group), bool))
+    found = [votes.labels(source, config, answers.get(int(one), []), int(of_all[one])) for one in group]
+    return Answers(*(jnp.asarray(np.stack(parts)) for parts in zip(*found, strict=True)))
 
 
 def _read(path: pathlib.Path, data: Data, name: str, begin: int, end: int) -> np.ndarray:

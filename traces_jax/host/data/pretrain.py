@@ -20,7 +20,7 @@ from traces_jax.core.keys import Stream, stream
 from traces_jax.core.optimize import Trained
 from traces_jax.estimator import credit as credit_lib
 from traces_jax.estimator import pretrain as pretrain_lib
-from traces_jax.feedback import labels
+from traces_jax.feedback import labelers, labels
 from traces_jax.feedback.trajectories import Trajectories
 from traces_jax.host import errors, runtime
 from traces_jax.host.data import offline, prior
@@ -145,6 +145,8 @@ def _split(config: Config, recording: Recording) -> Split:
 
 def _mislead(config: Config, recording: Recording, split: Split, key: jax.Array) -> Recording:
     """Flips labels according to labels.noise. Those of the test set stay correct."""
+    if labelers.kind(config.labels.by) != labelers.ORACLE:
+        return recording
     wrong = np.array(labels.flip(jnp.asarray(recording.labels), stream(key, 0, Stream.LABEL), config.labels.noise))
     wrong[split.test] = recording.labels[split.test]
     return dataclasses.replace(recording, labels=wrong)
@@ -218,11 +220,12 @@ def _held_out(
     """The estimator's metrics on held-out trajectories [N]: on all prefixes, and on full trajectories."""
     log_probability, credit = _look(program, recording, chosen, estimator)
     said, mask, cost = recording.labels[chosen], recording.mask[chosen], recording.costs(chosen)
-    whole = log_probability[:, -1]
-    wholes = diagnostics.summarize(said[:, -1], np.exp(whole), cost, np.where(np.isnan(cost), np.nan, credit))
+    whole, inside = log_probability[:, -1], np.arange(cost.shape[1]) < recording.length[chosen, None]
+    wholes = diagnostics.summarize(said[:, -1], np.exp(whole), cost, np.where(inside, credit, np.nan))
+    known = mask[:, -1]
     return {
         "prefixes": _judged(log_probability[mask], said[mask]),
-        "wholes": _judged(whole, said[:, -1]) | {"credit_where_none": wholes["credit_where_none"]},
+        "wholes": _judged(whole[known], said[known, -1]) | {"credit_where_none": wholes["credit_where_none"]},
     }
 
 

@@ -11,7 +11,8 @@ import rich.console
 import rich.progress
 
 from traces_jax.host import errors, files
-from traces_jax.host.report import canvas, groups, page, pictures, read, tables
+from traces_jax.host.label import agreement, store
+from traces_jax.host.report import canvas, groups, origins, page, pictures, read, tables
 from traces_jax.host.report.groups import Group
 from traces_jax.host.report.read import Lane
 from traces_jax.host.study import record
@@ -19,6 +20,7 @@ from traces_jax.host.study import record
 Item = TypeVar("Item")
 _FILES = ("index.html", "results.md", "results.tex", "results.csv", "improvement.csv", "pictures")
 _PREAMBLE = "% Needs \\usepackage{booktabs}.\n"
+_RUNS = "The command that began each run, its commit, and the policies that were evaluated."
 _MIDDLE = "Mean of the middle half of the seeds, with the 95 % interval of a bootstrap over seeds."
 _IMPROVEMENT = (
     "Probability that a seed of the first does better than a seed of the second, ties counting half, with the 95 % "
@@ -31,14 +33,16 @@ def make(folders: Sequence[pathlib.Path], out: pathlib.Path) -> None:
     check_out(out)
     console = rich.console.Console()
     runs, wanted = _runs(folders)
-    lanes, notes = _read(runs, console)
+    lanes, known, notes = _read(runs, console)
     if not lanes:
         others = f", nor in {len(folders) - 1} others" if len(folders) > 1 else ""
         raise errors.UserError(f"there is no run to report on in {folders[-1]} ({notes[-1][1]}){others}.")
     grouped, repeated = groups.make(lanes)
     tasks = [list(own) for _, own in itertools.groupby(grouped, key=lambda group: group.task)]
     listed = list_notes([*notes, *repeated])
-    contents = _contents(tasks, wanted, _draw(tasks, console), summary=_summary(lanes), notes=listed)
+    contents = _contents(
+        tasks, wanted, _draw(tasks, console), runs=origins.table(known), summary=_summary(lanes), notes=listed
+    )
     _write(out, contents)
     for note in listed:
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
@@ -49,25 +53,32 @@ def _contents(
     wanted: Sequence[tuple[str, str]],
     sections: Sequence[page.Section],
     *,
+    runs: tables.Table,
     summary: str,
     notes: Sequence[str],
 ) -> dict[str, str | bytes]:
-    """The files of a report: name -> content. wanted: pairs that are compared; every pair if there are none."""
+    """The files of a report: name -> content.
+
+    wanted: pairs that are compared; every pair if there are none. runs: where the numbers come from.
+    """
     evaluated = tables.evaluated(tasks)
     results = tables.results(evaluated)
     middles, improvements = tables.middles(evaluated), tables.improvements(evaluated, wanted)
     every = [table for table in (*results, middles, improvements) if table.rows]
-    markdown = [f"# Runs of traces_jax\n\n{summary}\n", *map(tables.markdown, every)]
+    markdown = [f"# Runs of traces_jax\n\n{summary}\n", *map(tables.markdown, [*every, runs])]
     if notes:
         markdown.append("## Notes\n\n" + "".join(f"* {tables.escaped_markdown(note)}\n" for note in notes))
     files_of_pictures: dict[str, str | bytes] = {}
     for picture in (picture for section in sections for picture in section.pictures):
-        files_of_pictures |= {f"pictures/{picture.name}.svg": picture.svg, f"pictures/{picture.name}.png": picture.png}
+        files_of_pictures |= {
+            f"pictures/{picture.name}.svg": canvas.adaptive(picture),
+            f"pictures/{picture.name}.png": picture.png,
+        }
     return {
         "index.html": page.render(
             summary=summary,
             results=results,
-            more=[(middles, _MIDDLE), (improvements, _IMPROVEMENT)],
+            more=[(middles, _MIDDLE), (improvements, _IMPROVEMENT), (runs, _RUNS)],
             sections=sections,
             notes=notes,
         ),
@@ -128,8 +139,9 @@ def _runs(folders: Sequence[pathlib.Path]) -> tuple[dict[pathlib.Path, str | Non
 
 def _read(
     runs: Mapping[pathlib.Path, str | None], console: rich.console.Console
-) -> tuple[list[Lane], list[tuple[str, str]]]:
+) -> tuple[list[Lane], list[origins.Origin], list[tuple[str, str]]]:
     lanes: list[Lane] = []
+    known: list[origins.Origin] = []
     notes: list[tuple[str, str]] = []
     once = list({os.path.realpath(folder): folder for folder in runs}.values())
     for folder, name in _track("reading run folders:", list(zip(once, _names(once), strict=True)), console):
@@ -139,8 +151,14 @@ def _read(
             continue
         found, said = read.read(folder, name)
         lanes += [dataclasses.replace(lane, label=label) for lane in found]
+        known += [origins.find(folder, name, found)] if found else []
         notes += [(name, text) for text in said]
-    return lanes, notes
+        try:
+            labelled = agreement.sentences(store.read_rows(folder))
+        except errors.UserError as error:
+            labelled = [str(error).rstrip(".")]
+        notes += [(name, read.printable(text)) for text in labelled]
+    return lanes, known, notes
 
 
 def _names(folders: Sequence[pathlib.Path]) -> list[str]:
@@ -157,7 +175,9 @@ def _draw(tasks: Sequence[Sequence[Group]], console: rich.console.Console) -> li
         # Names of different tasks may have the same slug.
         stems.append(stem if stem not in stems else f"{stem}-{len(stems)}")
     plans = [(own, plan) for own, stem in zip(tasks, stems, strict=True) for plan in pictures.plan(own, stem)]
-    sections = {own[0].task: page.Section(groups.short(own[0].task), []) for own in tasks}
+    sections = {
+        own[0].task: page.Section(groups.short(own[0].task), [], [group.name for group in own]) for own in tasks
+    }
     with canvas.style():
         for own, plan in _track("drawing pictures:", plans, console):
             sections[own[0].task].pictures.append(canvas.draw(plan))

@@ -4,7 +4,7 @@ import dataclasses
 import html
 from collections.abc import Sequence
 
-from traces_jax.host.report import canvas, tables
+from traces_jax.host.report import canvas, pictures, tables
 from traces_jax.host.report.canvas import Picture
 from traces_jax.host.report.tables import Table
 
@@ -29,7 +29,13 @@ th, td { padding: 0.15rem 0.8rem 0.15rem 0; text-align: left; white-space: nowra
 th { font-weight: 600; }
 thead th { max-width: 12rem; white-space: normal; overflow-wrap: break-word; font-size: 0.85rem; color: var(--faint); }
 tbody th { padding-top: 0.5rem; border-top: 1px solid var(--line); }
-td:first-child { position: sticky; left: 0; background: var(--paper); }
+td:first-child, thead th:first-child { position: sticky; left: 0; z-index: 1; background: var(--paper); }
+tbody th span { position: sticky; left: 0; }
+td.long { min-width: 24rem; white-space: normal; overflow-wrap: anywhere; font: 0.8rem/1.4 ui-monospace, monospace; }
+.legend { display: flex; flex-wrap: wrap; gap: 0.2rem 1.5rem; margin: 0.75rem 0; padding: 0; list-style: none;
+  position: sticky; top: 0; background: var(--paper); z-index: 2; }
+.legend svg { width: 1.75rem; height: 0.5rem; margin-right: 0.5rem; fill: none; stroke-width: 2.5; }
+figure svg text { font-family: system-ui, sans-serif !important; }
 td.faint, figcaption, .faint { color: var(--faint); }
 td.best { color: var(--best); }
 summary { cursor: pointer; }
@@ -65,10 +71,11 @@ _HEAD = (
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """The plots of one task."""
+    """The plots of one task. groups: what its curves are of, in the order of their colours."""
 
     title: str
     pictures: list[Picture]
+    groups: list[str]
 
 
 def render(
@@ -109,7 +116,21 @@ def _details(table: Table, sentence: str) -> str:
 
 def _section(section: Section, anchor: str) -> str:
     drawn = "\n".join(_figure(picture) for picture in section.pictures)
-    return f'<h2 id="{anchor}">{html.escape(section.title)}</h2>\n<div class="pictures">\n{drawn}\n</div>'
+    heading = f'<h2 id="{anchor}">{html.escape(section.title)}</h2>'
+    return f'{heading}\n{_legend(section.groups)}<div class="pictures">\n{drawn}\n</div>'
+
+
+def _legend(names: Sequence[str]) -> str:
+    """One for all curves of a section; none for a single group."""
+    if len(names) < 2:
+        return ""
+    items = []
+    for place, name in enumerate(names):
+        color, line = pictures.look(place)
+        dashes = "" if isinstance(line, str) else " ".join(f"{2 * length:g}" for length in line[1])
+        drawn = f'<svg viewBox="0 0 28 8"><path d="M1 4h26" stroke="{color}" stroke-dasharray="{dashes}"/></svg>'
+        items.append(f"<li>{drawn}{html.escape(name)}</li>")
+    return f'<ul class="legend">{"".join(items)}</ul>\n'
 
 
 def _scroll(table: Table) -> str:

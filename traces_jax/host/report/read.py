@@ -30,9 +30,10 @@ CURVES = (
 )
 # Maximum bytes of a file by suffix; files of real runs are far smaller.
 _LARGEST = {".json": 1 << 20, ".jsonl": 1 << 32, ".npz": 1 << 32}
-# Maximum number of names in a note.
-_MOST_NAMES = 3
-UNCERTAINTY = {"query/cv_picked": "picked", "query/cv_pool": "all"}
+_MOST_NAMES = 3  # in a note
+# Of the trajectories selected for labels, and of all new ones.
+PICKED = "query/cv_picked"
+UNCERTAINTY = (PICKED, "query/cv_pool")
 STAGE = "stage/"
 _WANTED = {"iteration", "steps", "seconds", "estimate/probability", *CURVES, *UNCERTAINTY}
 
@@ -247,7 +248,7 @@ def _evaluation(folder: pathlib.Path, note: Callable[[str], None]) -> _Evaluatio
             raise errors.UserError("evaluation.npz holds arrays of other shapes than [lanes, episodes]")
         if not all(np.isfinite(given[name]).all() for name in names):
             raise errors.UserError("evaluation.npz holds episodes that are not finite")
-        if "accepted" in given and not np.isin(given["accepted"], (0, 1)).all():
+        if "accepted" in given and not (np.isin(given["accepted"], (0, 1)) | np.isnan(given["accepted"])).all():
             raise errors.UserError("evaluation.npz holds labels other than 0 and 1")
         iteration = _whole(path, given.get("iteration", np.asarray(_saved_iteration(folder))), ())
         diverged = _whole(path, given.get("diverged", np.full(len(lanes), -1)), (len(lanes),))

@@ -15,6 +15,8 @@ from traces_jax.host.report.statistics import Estimate, Spread
 
 NONE = "-"
 BEST = "★"
+# Letters of a cell that is broken into lines on a page.
+_LONG = 40
 _LATEX = {
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -267,13 +269,13 @@ def page(table: Table) -> str:
     rows = ""
     for row in table.rows:
         if row[0].text:
-            rows += f'<tr><th scope="rowgroup" colspan="{columns}">{html.escape(row[0].text)}</th></tr>\n'
+            rows += f'<tr><th scope="rowgroup" colspan="{columns}"><span>{html.escape(row[0].text)}</span></th></tr>\n'
         rows += f"<tr>{''.join(_page_cell(cell) for cell in row[1:])}</tr>\n"
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n"
 
 
 def _page_cell(cell: Cell) -> str:
-    kind = "best" if cell.best else "faint" if cell.faint else ""
+    kind = "best" if cell.best else "faint" if cell.faint else "long" if len(cell.text) > _LONG else ""
     text = html.escape(cell.text) + (f" {BEST}" if cell.best else "")
     opening = f'<td class="{kind}">' if kind else "<td>"
     return f"{opening}{f'<b>{text}</b>' if cell.bold else text}</td>"

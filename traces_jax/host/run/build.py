@@ -9,6 +9,7 @@ from traces_jax import config as config_lib
 from traces_jax import solvers, sources, tasks
 from traces_jax.config import Config, Lane
 from traces_jax.core import learner, parallel
+from traces_jax.feedback import labelers
 from traces_jax.host import errors
 from traces_jax.host.run import clock, memory
 from traces_jax.physics import WARP_WORLDS
@@ -40,7 +41,9 @@ def build(config: Config, lanes: list[Lane] | None = None) -> Built:
         )
     task = make_task(config, physics)
     _check_episodes_end(config, task)
-    _check_method(config, task)
+    source = sources.make(config, task)
+    source.check(config)
+    solvers.make(config, task, one_lane_at_a_time=True).check(config, source)
     memory.check(config, task, len(lanes), grid)
     program = parallel.make(
         lanes,
@@ -50,6 +53,7 @@ def build(config: Config, lanes: list[Lane] | None = None) -> Built:
             environments=grid.environments,
             one_lane_at_a_time=backend == "cpu",
             clock=clock.find(backend),
+            watch=labelers.watch(task) if source.learns and config.labels.by != labelers.ORACLE else None,
         ),
         grid,
     )
@@ -64,13 +68,6 @@ def _check_all_take_part(grid: parallel.Grid, lanes: int) -> None:
             f"seeds times settings = {lanes} is not right in {processes} processes with {jax.device_count()} devices: "
             f"lanes, or the environments of each, must divide over all; {jax.device_count()} lanes would be right."
         )
-
-
-def _check_method(config: Config, task: tasks.Task) -> None:
-    """Raises a ConfigError if source or solver do not support the settings, or each other."""
-    source = sources.make(config, task)
-    source.check(config)
-    solvers.make(config, task, one_lane_at_a_time=True).check(config, source)
 
 
 def _check_episodes_end(config: Config, task: tasks.Task) -> None:

@@ -14,7 +14,7 @@ import rich.table
 from traces_jax.config import Config
 from traces_jax.core.keys import Stream
 from traces_jax.core.learner import Learner, LearnerState
-from traces_jax.host import files
+from traces_jax.host import errors, files
 from traces_jax.host.report import credits
 from traces_jax.host.run import build as build_lib
 from traces_jax.host.run import evaluation
@@ -33,6 +33,8 @@ def diagnose(
 
     iterations: [S] finished iterations of the states.
     """
+    if not built.task.has_cost:
+        raise errors.UserError(f"diagnostics are not possible: {built.task.name} has no cost to compare credits with.")
     console = rich.console.Console()
     result = collect(built, state, count, console)
     names = [lane.name for lane in built.lanes]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,8 @@ from traces_jax.config import Config
 from traces_jax.core import rollout
 from traces_jax.core.keys import Stream, stream
 from traces_jax.core.learner import Learner, LearnerState
-from traces_jax.feedback import labels
+from traces_jax.feedback import labelers, labels
+from traces_jax.feedback.trajectories import Cuts, Shown
 from traces_jax.host import errors, files, hosts
 from traces_jax.host.run import build as build_lib
 from traces_jax.sources import Credits
@@ -31,35 +33,62 @@ _CLOSING = "evaluation"
 
 
 def episodes(built: build_lib.Built, state: LearnerState, count: int) -> dict[str, np.ndarray]:
-    """Runs `count` episodes with every lane's mean policy: return, cost, length, accepted, label, [S, count] each."""
-    program = built.program
+    """Runs `count` episodes with every lane's mean policy: return, cost, length, accepted, label, [S, count] each.
 
-    def one_lane(settings: Config, state: LearnerState) -> dict[str, jax.Array]:
+    What nobody knows is NaN: cost and accepted of a task without a cost, labels where people would have to look.
+    """
+    program, by = built.program, built.config.labels.by
+
+    def one_lane(settings: Config, state: LearnerState) -> tuple[dict[str, jax.Array], Shown | None]:
         return first_episodes(program.learner, settings, state, count)
 
-    result = jax.jit(program.map_lanes(one_lane))(program.settings, state)
-    return {name: np.asarray(value) for name, value in hosts.values(result).items()}
+    result, shown = hosts.values(jax.jit(program.map_lanes(one_lane))(program.settings, state))
+    if shown is not None:
+        lanes = [jax.tree.map(lambda leaf, lane=lane: leaf[lane], shown) for lane in range(len(built.lanes))]
+        result["label"] = np.stack([np.asarray(labelers.judged(by, one)) < 0 for one in lanes]).astype(np.float32)
+    return {name: np.asarray(value) for name, value in result.items()}
 
 
-def first_episodes(learner: Learner, settings: Config, state: LearnerState, count: int) -> dict[str, jax.Array]:
-    """One lane: `count` environments, each until its first episode ends. Returns arrays [count]."""
-    task = learner.task
+def first_episodes(
+    learner: Learner, settings: Config, state: LearnerState, count: int
+) -> tuple[dict[str, jax.Array], Shown | None]:
+    """One lane: `count` environments, each until its first episode ends. Returns arrays [count].
+
+    And what a user's function would be shown of these episodes, if it is the labeler.
+    """
+    task, kind = learner.task, labelers.kind(settings.labels.by)
     starts, resets = (learner.environments.keys(stream(state.key, i, Stream.EVALUATE), count=count) for i in (0, 1))
     quiet = jnp.zeros((task.horizon, starts.shape[0], task.action_size))
+    watch = labelers.watch(task) if kind == labelers.FUNCTION else None
     _, transitions, truth = rollout.run(
-        task, learner.player(settings, state), learner.start(settings, starts), quiet, resets
+        task,
+        learner.player(settings, state),
+        learner.start(settings, starts),
+        quiet,
+        resets,
+        watch or (lambda _: None),
     )
-    terminated, truth = learner.environments.gather((transitions.terminated, truth))
+    transitions, truth = learner.environments.gather((transitions, truth))
     first = jnp.argmax(truth.ended, axis=0)
     pick = lambda values: jnp.take_along_axis(values, first[None], axis=0)[0, :count]  # noqa: E731
-    accepted = pick(learner.accepted(settings, truth.episode_cost, terminated).astype(jnp.float32))
+    accepted = pick(learner.accepted(settings, truth.episode_cost, transitions.terminated).astype(jnp.float32))
+    unknown = jnp.full_like(accepted, jnp.nan)
+    label, shown = unknown, None
+    if kind == labelers.ORACLE:
+        label = labels.flip(accepted, stream(state.key, 2, Stream.EVALUATE), settings.labels.noise)
+    elif kind == labelers.FUNCTION:
+        of_first = jnp.zeros((count,), jnp.int32)
+        cuts = Cuts(of_first, jnp.arange(count), first[:count] + 1, dropped=jnp.zeros((), jnp.int32))
+        seen = (transitions.observation, transitions.action, truth.watched)
+        observation, action, positions = jax.tree.map(lambda leaf: cuts.take(leaf, task.horizon), seen)
+        shown = Shown(observation, action, cuts.length, positions)
     return {
         "return": pick(truth.episode_return),
         "cost": pick(truth.episode_cost),
         "length": pick(truth.episode_length),
-        "accepted": accepted,
-        "label": labels.flip(accepted, stream(state.key, 2, Stream.EVALUATE), settings.labels.noise),
-    }
+        "accepted": accepted if task.has_cost else unknown,
+        "label": label,
+    }, shown
 
 
 @flax.struct.dataclass
@@ -289,6 +318,9 @@ def evaluate(
             row["diverged"] = int(end)
     played, gap = (None, None) if kept is None else map(np.asarray, hosts.values((kept.iteration, kept.gap)))
     certified = min(count, built.config.run.certificate) if deployed and learner.source.learns else 0
+    if certified and np.isnan(label).any():
+        print(f"no certificate: labels.by={built.config.labels.by} does not label the episodes of an evaluation")
+        certified = 0
     for lane, row in enumerate(summary["lanes"]):
         if played is not None and gap is not None:
             row |= {"policy": int(played[lane]), "satisfied": bool(gap[lane] <= 0)}
@@ -296,6 +328,8 @@ def evaluate(
             row["certificate"] = certificate(label[lane, :certified])
     iteration = int(iterations.max())
     summary = {"task": built.config.task, "iteration": iteration, "episodes": count, **summary}
+    # JSON has no NaN, which is the cost of a task without one.
+    known = jax.tree.map(lambda value: None if isinstance(value, float) and math.isnan(value) else value, summary)
     if hosts.first():
         with files.writing(place.parent):
             place.parent.mkdir(exist_ok=True)
@@ -306,7 +340,7 @@ def evaluate(
             diverged=diverged,
             **result,
         )
-        files.write_text(place.with_name(f"{place.name}.json"), json.dumps(summary, indent=2) + "\n")
+        files.write_text(place.with_name(f"{place.name}.json"), json.dumps(known, indent=2) + "\n")
     console = rich.console.Console()
     console.print(table(summary, built.config.task, count))
     if played is not None:

@@ -5,7 +5,7 @@ run.json        identity, command, versions     tensorboard/    the same for Ten
 checkpoints/    the newest full states          best/           the best state of each lane within the limit
 evaluation.json results of `evaluate`           evaluation.npz  every episode of it
 evaluations/    of one seed, of other states    diagnostics.npz episodes step by step, with their credits
-run.lock        held by the process that trains
+run.lock        held by the process that trains labels.db       clips and answers of people who label
 """
 
 import contextlib

@@ -1,6 +1,7 @@
 """A training run: the loop around the compiled chunk. `folder` describes its output."""
 
 import contextlib
+import functools
 import os
 import pathlib
 import signal
@@ -16,6 +17,7 @@ from traces_jax.config import Config
 from traces_jax.core.learner import LearnerState
 from traces_jax.host import cli, errors, hosts, runtime, sinks
 from traces_jax.host.data import prior
+from traces_jax.host.label import outside
 from traces_jax.host.run import announce, checkpoint, evaluation, memory, metrics, progress
 from traces_jax.host.run import best as best_lib
 from traces_jax.host.run import build as build_lib
@@ -24,8 +26,11 @@ from traces_jax.host.run.build import Built
 from traces_jax.sources import Prior
 
 
-def train(config: Config, folder: pathlib.Path) -> bool:
-    """Runs or resumes, then evaluates. Returns whether the run is complete (and not stopped by Ctrl-C)."""
+def train(config: Config, folder: pathlib.Path, *, labels: str = "wait") -> bool:
+    """Runs or resumes, then evaluates. Returns whether the run is complete (and not stopped by Ctrl-C).
+
+    labels: where people label, "wait" for them, or "exit" with a `LabelsNeeded`.
+    """
     sinks.classes(config)  # What cannot be loaded is refused before the run begins.
     built = build_lib.build(config)
     with hosts.ending_with_the_others():
@@ -39,7 +44,7 @@ def train(config: Config, folder: pathlib.Path) -> bool:
             identity = hosts.told(lambda: _enter(stack, config, folder, built))
             if hosts.first():
                 print("\n".join(announce.lines(built)), flush=True)
-            return _Run(config, folder, built, identity).train(start)
+            return _Run(config, folder, built, identity, labels).train(start)
     except errors.WriteError as error:
         reason = str(error).removesuffix(".")
         raise errors.UserError(
@@ -60,11 +65,12 @@ def _enter(stack: contextlib.ExitStack, config: Config, folder: pathlib.Path, bu
 class _Run:
     """The part of a run that this process executes."""
 
-    def __init__(self, config: Config, folder: pathlib.Path, built: Built, identity: str | None):
+    def __init__(self, config: Config, folder: pathlib.Path, built: Built, identity: str | None, labels: str):
         self._config = config
         self._folder = folder
         self._built = built
         self._identity = identity
+        self._labels = labels
 
     def train(self, start: Prior | None) -> bool:
         """Trains until the end or a signal."""
@@ -90,6 +96,8 @@ class _Run:
                 done, state = self._loop(done, state, checkpoints, best, view, stopped)
                 checkpoints.wait()
             view.close()
+            if done < config.iterations and not stopped:
+                raise outside.LabelsNeeded(self._folder)
             if done < config.iterations:
                 print(f"stopped after iteration {done} of {config.iterations}; the same command resumes from there")
                 return False
@@ -136,13 +144,31 @@ class _Run:
             if hosts.first()
             else None
         )
+        labeler = outside.make(self._built, self._folder)
         started = time.monotonic()
         saved = done
+
+        def keep(state: LearnerState) -> None:
+            nonlocal saved
+            if saved < done:
+                checkpoints.save(done, state)
+                saved = done
+
         try:
             while done < config.iterations and not hosts.anywhere(bool(stopped)):
                 # Up to the next multiple of run.chunk; an earlier process may have stopped elsewhere with another one.
                 length = min(config.run.chunk - done % config.run.chunk, config.iterations - done)
-                state, device_rows = self._built.program.chunk(state, done, length)
+                if labeler is None:
+                    state, device_rows = self._built.program.chunk(state, done, length)
+                else:
+                    wait = outside.Waiting(
+                        self._folder, self._labels, stopped, functools.partial(keep, state), view.say
+                    )
+                    iteration = outside.iteration(self._built, labeler, state, done, wait)
+                    if iteration is None:
+                        break
+                    state, device_rows = iteration
+                    length = 1
                 rows = {name: np.asarray(values) for name, values in hosts.values(device_rows).items()}
                 if writer is not None:
                     seconds = time.monotonic() - started
@@ -164,13 +190,13 @@ class _Run:
                         rows["constraint/deployed"][:, -1] - rows["constraint/limit"][:, -1],
                         rows["window/return"][:, -1],
                     )
-                    checkpoints.save(done, state)
-                    saved = done
-            if saved < done:
-                checkpoints.save(done, state)
+                    keep(state)
+            keep(state)
         finally:
             if writer is not None:
                 writer.close()
+            if labeler is not None:
+                labeler.close(complete=done == config.iterations)
         return done, state
 
     def _sinks(self, lanes: list[str]) -> list[sinks.Sink]:

@@ -36,10 +36,8 @@ def plot(
     """
     chex.assert_rank(values, 2)
     inner = max(width - _SCALE - 1, 1)
-    mean, deviation = mean_and_deviation(values)
-    known = np.isfinite(values)
-    lower = _resample(np.fmax(mean - deviation, np.where(known, values, np.inf).min(axis=0)), inner)
-    upper = _resample(np.fmin(mean + deviation, np.where(known, values, -np.inf).max(axis=0)), inner)
+    mean, low_edge, high_edge = band(values)
+    lower, upper = _resample(low_edge, inner), _resample(high_edge, inner)
     line = _resample(mean, inner * _COLUMNS)
     low, high = bounds or _bounds(np.concatenate([lower, upper, line, np.asarray(marks, float)]))
     place = lambda value: np.clip((value - low) / (high - low), 0.0, 1.0)  # noqa: E731
@@ -70,6 +68,15 @@ def mean_and_deviation(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean = divide(np.where(known, values, 0.0).sum(axis=0))
     square = np.square(np.where(known, values - mean, 0.0))
     return mean, np.sqrt(divide(square.sum(axis=0)))
+
+
+def band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean over lanes, and one standard deviation below and above, within what was measured; [S, I] -> [I] each."""
+    mean, deviation = mean_and_deviation(values)
+    known = np.isfinite(values)
+    low = np.fmax(mean - deviation, np.where(known, values, np.inf).min(axis=0))
+    high = np.fmin(mean + deviation, np.where(known, values, -np.inf).max(axis=0))
+    return mean, low, high
 
 
 def short(value: float) -> str:

@@ -33,7 +33,14 @@ _FORMATS: dict[str, tuple[str, str, dict[str, str]]] = {
 class Painter:
     """Renders states of one model. Use it in a `with` block: MuJoCo warns about contexts left open at exit."""
 
-    def __init__(self, mj_model: mujoco.MjModel, *, camera: str = "track", width: int = WIDTH, height: int = HEIGHT):
+    def __init__(
+        self,
+        mj_model: mujoco.MjModel,
+        *,
+        camera: str | mujoco.MjvCamera = "track",
+        width: int = WIDTH,
+        height: int = HEIGHT,
+    ):
         _choose_backend()
         self._model = copy.copy(mj_model)  # the frame buffer is resized in a copy, not in the caller's model
         self._model.vis.global_.offwidth = width
@@ -124,12 +131,18 @@ def with_curves(pictures: Iterable[np.ndarray], below: strip.Strip, every: int) 
         yield np.concatenate([picture, below.draw(number * every)])
 
 
-def write_video(path: pathlib.Path, frames: Iterable[np.ndarray], fps: fractions.Fraction | float) -> None:
-    """Writes frames uint8 [H, W, 3] as .mp4 (H.264) or .webm (VP9), atomically."""
+def write_video(
+    path: pathlib.Path, frames: Iterable[np.ndarray], fps: fractions.Fraction | float, *, exact: bool = False
+) -> None:
+    """Writes frames uint8 [H, W, 3] as .mp4 (H.264) or .webm (VP9), atomically.
+
+    exact: every frame is complete in itself, so that a player can go to any of them at once.
+    """
     check_video_name(path)
     import av  # an optional dependency, only for videos
 
     container_name, encoder, options = _FORMATS[path.suffix]
+    options = {**options, "g": "1"} if exact else options
     remaining = iter(frames)
     first = next(remaining, None)
     if first is None:

@@ -1,34 +1,28 @@
-"""Curves below the video of an episode: credits, the resulting probability, and the true cost. Uses only NumPy."""
+"""Curves below the video of an episode: credits, the resulting probability, and the true cost."""
 
 import dataclasses
+import functools
+import pathlib
 
 import chex
 import numpy as np
 
+from traces_jax.host.show import palette
 from traces_jax.host.show.curves import short
 
-HEIGHT = 168
-# Pixels: around a panel, for its name, for its current value.
-_GAP, _LEFT, _RIGHT = 6, 76, 88
+HEIGHT = 208
+# Pixels: around a panel, for the line of text above it, and of its letters.
+_GAP, _HEAD, _LETTERS = 10, 20, 12
 # Antialiasing: curves are drawn this many times larger and then averaged.
 _FINE = 4
 _LINE = 1.5
 
-_BACKGROUND = np.asarray((24, 26, 32), np.float32)
-_PANEL = np.asarray((38, 41, 50), np.float32)
-_PALE = np.asarray((184, 188, 200), np.float32)
-_LIGHT = np.asarray((236, 238, 244), np.float32)
-
-# The font: rows of five dots, top first, one two-digit hexadecimal number each.
-_GLYPHS = {
-    " ": "00000000000000", "-": "0000001f000000", ".": "00000000000c0c",
-    "0": "0e11131519110e", "1": "040c040404040e", "2": "0e11010204081f", "3": "1f02040201110e",
-    "4": "02060a121f0202", "5": "1f101e0101110e", "6": "0608101e11110e", "7": "1f010204080808",
-    "8": "0e11110e11110e", "9": "0e11110f01020c", "^": "040a1100000000", "c": "00000e1010110e",
-    "d": "01010d1311110f", "e": "00000e111f100e", "i": "04000c0404040e", "l": "0c04040404040e",
-    "m": "00001a15151111", "o": "00000e1111110e", "p": "00001e111e1010", "r": "00001619101010",
-    "s": "00000e100e011e", "t": "08081c08080906",
-}  # fmt: skip
+_BACKGROUND = np.asarray(palette.rgb(palette.DARK_PAPER), np.float32)
+_INK = np.asarray(palette.rgb(palette.DARK_INK), np.float32)
+_PANEL = np.asarray((27, 34, 43), np.float32)
+_PALE = np.asarray((154, 164, 175), np.float32)
+# Of white in a curve's colour: brighter than on paper.
+_LIGHT = 0.3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,18 +30,25 @@ class Curve:
     """One panel.
 
     Attributes:
-      name: written next to it.
+      name: written above it.
+      texts: [T] the value at each step, written above it.
       values: [T], none below 0.
       top: the value at the panel's upper edge.
-      mark: the value of a dashed line, and the small text that explains it; None for no line.
-      colour: [3].
+      mark: the value of a dashed line; None for no line.
+      colour: of the palette.
     """
 
     name: str
+    texts: list[str]
     values: np.ndarray
     top: float
-    mark: tuple[float, str] | None
-    colour: tuple[int, int, int]
+    mark: float | None
+    colour: str
+
+    @property
+    def light(self) -> np.ndarray:
+        """Its colour on a dark background, [3]."""
+        return np.asarray(palette.lighter(self.colour, _LIGHT), np.float32)
 
 
 class Strip:
@@ -63,9 +64,10 @@ class Strip:
         width: int,
         height: int = HEIGHT,
     ):
-        """credit, cost: [T] estimated and true cost of each step; limit: of the summed true cost.
+        """Prepares the curves of T steps.
 
-        probability: [T] of being acceptable up to and including each step, as estimated.
+        credit: [T] mean credit of each step; probability: [T] that all is acceptable so far; cost: [T] the true cost of
+        each step; limit: of the summed cost.
         """
         chex.assert_rank([credit, probability, cost], 1)
         chex.assert_equal_shape([credit, probability, cost])
@@ -86,18 +88,38 @@ class Strip:
             width = columns.stop - columns.start
             now = columns.start + round(step / max(self._steps - 1, 1) * (width - 1))
             picture[rows, columns.start : now] = self._full[rows, columns.start : now]
-            picture[rows, now] = _LIGHT
-            middle = (rows.start + rows.stop) // 2
-            _write(picture, short(curve.values[step]), middle - 7, columns.stop + _GAP, _LIGHT, size=2)
+            picture[rows, now] = _INK
+            _write(picture, curve.texts[step], rows.start - _HEAD, columns.stop, _INK, right=True)
         return picture.astype(np.uint8)
 
 
 def _curves(credit: np.ndarray, probability: np.ndarray, cost: np.ndarray, limit: float) -> list[Curve]:
     total = np.cumsum(cost, dtype=np.float64)
     return [
-        Curve("credit", credit, _above(credit.max()), None, (255, 178, 62)),
-        Curve("p^", probability, 1.0, (0.5, "0.5"), (92, 184, 255)),
-        Curve("cost", total, _above(max(total[-1], 1.2 * limit)), (limit, f"limit {short(limit)}"), (255, 104, 96)),
+        Curve(
+            "credit of the step",
+            [f"{value:.3f}" for value in credit],
+            credit,
+            _above(credit.max()),
+            None,
+            palette.CREDIT,
+        ),
+        Curve(
+            "estimated chance that all is acceptable so far",
+            [f"{100 * value:.0f} %" for value in probability],
+            probability,
+            1.0,
+            0.5,
+            palette.PROBABILITY,
+        ),
+        Curve(
+            "true cost so far (not seen by the learner)",
+            [f"{short(value)} of {short(limit)}" for value in total],
+            total,
+            _above(max(total[-1], 1.2 * limit)),
+            limit,
+            palette.COST,
+        ),
     ]
 
 
@@ -107,26 +129,23 @@ def _above(value: float) -> float:
 
 
 def _panels(count: int, width: int, height: int) -> list[tuple[slice, slice]]:
-    """Rows and columns of panels of equal height, one below the other."""
-    own = (height - _GAP * (count + 1)) // count
-    tops = [_GAP + place * (own + _GAP) for place in range(count)]
-    return [(slice(top, top + own), slice(_LEFT + _GAP, width - _RIGHT - _GAP)) for top in tops]
+    """Rows and columns of panels of equal height, one below the other, each with a line of text above it."""
+    own = (height - _GAP) // count - _HEAD - _GAP // 2
+    tops = [_GAP // 2 + _HEAD + place * (own + _HEAD + _GAP // 2) for place in range(count)]
+    return [(slice(top, top + own), slice(_GAP, width - _GAP)) for top in tops]
 
 
 def _draw_panel(picture: np.ndarray, panel: tuple[slice, slice], curve: Curve) -> None:
-    """Draws the static parts: background, dashed line, name and scale. picture: [H, W, 3], modified."""
+    """Draws the static parts: background, dashed line and name. picture: [H, W, 3], modified."""
     rows, columns = panel
     picture[panel] = _PANEL
-    _write(picture, curve.name, rows.start + 2, _GAP, np.asarray(curve.colour, np.float32), size=2)
+    _write(picture, curve.name, rows.start - _HEAD, columns.start, curve.light)
     if curve.mark is None:
-        _write(picture, short(curve.top), rows.start, columns.start + 3, _PALE)
         return
-    value, text = curve.mark
     height = rows.stop - rows.start
-    row = rows.stop - 1 - round(min(value / curve.top, 1.0) * (height - 1))
+    row = rows.stop - 1 - round(min(curve.mark / curve.top, 1.0) * (height - 1))
     for start in range(columns.start, columns.stop, 8):
         picture[row, start : min(start + 4, columns.stop)] = _PALE
-    _write(picture, text, rows.stop - 9, _GAP, _PALE)
 
 
 def _draw_curve(panel: np.ndarray, curve: Curve) -> None:
@@ -143,16 +162,37 @@ def _draw_curve(panel: np.ndarray, curve: Curve) -> None:
     row = np.arange(rows)[::-1, None]
     half = _LINE * _FINE / 2
     line = (row >= low - half) & (row <= high + half)
-    colour = np.asarray(curve.colour, np.float32)
     for mask, strength in ((row < low, 0.3), (line, 1.0)):
         share = strength * mask.reshape(height, _FINE, width, _FINE).mean(axis=(1, 3))[..., None]
-        panel += share * (colour - panel)
+        panel += share * (curve.light - panel)
 
 
-def _write(picture: np.ndarray, text: str, top: int, left: int, colour: np.ndarray, size: int = 1) -> None:
-    """Writes text at (top, left), its upper left corner; letters have 5 x 7 dots of `size` pixels. Modifies picture."""
-    for place, letter in enumerate(text):
-        dots = np.unpackbits(np.frombuffer(bytes.fromhex(_GLYPHS[letter]), np.uint8)[:, None], axis=1)[:, 3:] > 0
-        dots = dots.repeat(size, axis=0).repeat(size, axis=1)
-        start = left + 6 * size * place
-        picture[top : top + dots.shape[0], start : start + dots.shape[1]][dots] = colour
+def _write(picture: np.ndarray, text: str, top: int, side: int, colour: np.ndarray, *, right: bool = False) -> None:
+    """Writes a line of text below the row `top`, from the column `side` or, if `right`, up to it. Modifies picture."""
+    share = _letters(text)
+    if right:
+        share = share[:, -side:]
+        side -= share.shape[1]
+    place = picture[top : top + share.shape[0], side : side + share.shape[1]]
+    place += share[: place.shape[0], : place.shape[1], None] * (colour - place)
+
+
+@functools.lru_cache(maxsize=4096)
+def _letters(text: str) -> np.ndarray:
+    """How much of each pixel of a line of text is covered, from 0 to 1, [_HEAD, width]."""
+    import matplotlib  # only for videos, and a font of its own
+    from matplotlib import ft2font
+
+    font = ft2font.FT2Font(str(pathlib.Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")))
+    font.set_size(_LETTERS, 72)
+    # A bar sets the line's height, so that all texts stand on the same line.
+    font.set_text(f"|{text}")
+    font.draw_glyphs_to_bitmap(antialiased=True)
+    image = np.asarray(font.get_image(), np.float32) / 255
+    font.set_text("|")
+    font.draw_glyphs_to_bitmap(antialiased=True)
+    image = image[:, np.asarray(font.get_image()).shape[1] + 1 :]
+    line = np.zeros((_HEAD, image.shape[1]), np.float32)
+    above = max((_HEAD - image.shape[0]) // 2, 0)
+    line[above : above + image.shape[0]] = image[:_HEAD]
+    return line

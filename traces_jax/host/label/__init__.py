@@ -1,0 +1,1 @@
+"""Labels from outside the compiled program: people, files, functions on the host."""
