@@ -11,7 +11,7 @@ def get_config():
         environment={"count": 10, "steps": 150},
         # There is no reward: so large a multiplier leaves the cost alone to be learned from. Standardized advantages
         # would enlarge noise once nothing falls any more.
-        lagrange={"initial": 1e9, "maximum": 1e9},
+        lagrange={"initial": 1e9, "first_maximum": 1e9, "maximum": 1e9},
         normalize={"mixed": False},
         labels={"by": "people"},
         query={"fraction": 0.1, "budget": 100},
