@@ -307,7 +307,10 @@ def test_the_example_is_as_short_as_it_says():
     [
         ("examples.crpo:CRPO", "CRPO must be a class derived from traces_jax.sources.Source."),
         ("examples.nothing:Own", "there is no module 'examples.nothing'; start from the folder that has it."),
-        ("traces_jax.sources:Stepwise", "Stepwise must define budget, cost, loss, module, normalizes, read."),
+        (
+            "traces_jax.sources:Stepwise",
+            "Stepwise must define budget, cost, log_probability, loss, module, normalizes.",
+        ),
     ],
 )
 def test_sources_that_are_not_right(name, says):
