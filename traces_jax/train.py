@@ -18,11 +18,10 @@ from traces_jax.config import describe
 from traces_jax.host import cli, experiment, help, hosts, runtime, session, shipped
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment: a name such as ball_run, or a file.")
-_DISTRIBUTED = flags.DEFINE_bool(
+_DISTRIBUTED = flags.DEFINE_boolean(
     "distributed",
     None,
-    "Run together with the same command in other processes, usually one on each host: see docs/accelerators.md. "
-    "Default: if SLURM, a TPU pod or JAX_NUM_PROCESSES says that there are others.",
+    "Run together with the same command in other processes (docs/accelerators.md). Default: as the environment says.",
 )
 _LABELS = flags.DEFINE_enum(
     "labels", "wait", ["wait", "exit"], "Where people label: wait for their answers, or exit with code 75."
@@ -62,7 +61,7 @@ def main() -> int:
 
 def _settings() -> str:
     """The groups of settings and the experiments, for --help."""
-    lines = [f"  {name:<20}{sentence}" for name, sentence in describe.groups().items()]
+    lines = [f"  {name:<18}  {sentence}" for name, sentence in describe.overview().items()]
     experiments = textwrap.fill(f"Experiments: {', '.join(shipped.names())}.", help.WIDTH)
     return "\n".join([experiments, "Settings (--list=GROUP):", *lines])
 

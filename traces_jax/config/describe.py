@@ -7,6 +7,7 @@ import re
 import textwrap
 import typing
 
+from traces_jax.config import solver_schema
 from traces_jax.config.checks import unknown
 from traces_jax.config.schema import Config
 
@@ -29,6 +30,13 @@ def groups() -> dict[str, str]:
     return {
         name: (inspect.getdoc(cls) or "").partition("\n\n")[0].replace("\n", " ") for name, cls in _classes().items()
     }
+
+
+def overview() -> dict[str, str]:
+    """The same, with the groups that only some solvers read on one line."""
+    of_solvers = [name for name, cls in _classes().items() if cls.__module__ == solver_schema.__name__]
+    found = {name: sentence for name, sentence in groups().items() if name not in of_solvers}
+    return found | {", ".join(of_solvers): "Settings of single solvers."}
 
 
 def settings(group: str) -> list[Setting]:
