@@ -96,7 +96,7 @@ class _Run:
                 done, state = self._loop(done, state, checkpoints, best, view, stopped)
                 checkpoints.wait()
             view.close()
-            if done < config.iterations and not stopped:
+            if done < config.iterations and not hosts.anywhere(bool(stopped)):
                 raise outside.LabelsNeeded(self._folder)
             if done < config.iterations:
                 print(f"stopped after iteration {done} of {config.iterations}; the same command resumes from there")
