@@ -19,7 +19,6 @@ some far beyond it.
 import argparse
 import importlib
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import plain_policy
+from benchmarks import foreign_python, plain_policy
 
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGES = ("safety-gymnasium==1.0.0", "bullet-safety-gym==1.4.0")
@@ -149,7 +148,7 @@ def transfer(runs: Sequence[str], originals: str, episodes: int, step: str) -> N
 
     logging.set_verbosity(logging.FATAL)
     runtime.setup()
-    python = _environment(pathlib.Path(originals))
+    python = foreign_python.python_of(pathlib.Path(originals), "originals", PYTHON, PACKAGES)
     print("| task | seeds | steps | here: return | cost | accepted | original: return | cost | accepted |")
     print("|---|---|---|---|---|---|---|---|---|")
     for run in runs:
@@ -201,24 +200,6 @@ def _performed(python: str, policy: dict[str, Any]) -> dict[str, np.ndarray]:
             raise RuntimeError(f"the original engine failed:\n{done.stderr}")
         with np.load(made) as found:
             return dict(found)
-
-
-def _environment(folder: pathlib.Path) -> str:
-    """The Python of the originals' virtual environment, which is made if it is not there."""
-    from traces_jax.host import errors
-
-    python = folder / "bin" / "python"
-    if not python.exists():
-        base = shutil.which(PYTHON)
-        if base is None:
-            raise errors.UserError(
-                f"--originals={folder} is not right: it does not exist, and there is no {PYTHON} to make it with; the "
-                f"folder of a virtual environment with {' and '.join(PACKAGES)} would be right."
-            )
-        print(f"making {folder} with {', '.join(PACKAGES)}", file=sys.stderr)
-        subprocess.run([base, "-m", "venv", folder], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
-    return str(python.absolute())
 
 
 def _spread(values: np.ndarray, name: str) -> str:

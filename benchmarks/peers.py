@@ -19,15 +19,14 @@ import importlib
 import json
 import os
 import pathlib
-import shutil
 import statistics
 import subprocess
-import sys
 import time
 
 import jax
 import numpy as np
 
+from benchmarks import foreign_python
 from traces_jax import config as config_lib
 from traces_jax.config import presets
 from traces_jax.host import errors, runtime
@@ -161,22 +160,6 @@ def compare(peer: Peer, ours: Ours, setting: tuple[int, int], epochs: int, repea
     return f"| {' | '.join(cells)} |"
 
 
-def environment(folder: pathlib.Path) -> str:
-    """The Python of OmniSafe's virtual environment, which is made if it is not there."""
-    python = folder / "bin" / "python"
-    if not python.exists():
-        base = shutil.which(PYTHON)
-        if base is None:
-            raise errors.UserError(
-                f"--peers={folder} is not right: it does not exist, and there is no {PYTHON} to make it with; the "
-                f"folder of a virtual environment with {', '.join(PACKAGES)} would be right."
-            )
-        print(f"making {folder} with {', '.join(PACKAGES)}", file=sys.stderr)
-        subprocess.run([base, "-m", "venv", folder], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
-    return str(python.absolute())
-
-
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Trains beside OmniSafe and prints both rates.")
@@ -190,7 +173,7 @@ def main() -> None:
     given = parser.parse_args()
     runtime.setup()
     try:
-        python = environment(given.peers)
+        python = foreign_python.python_of(given.peers, "peers", PYTHON, PACKAGES)
     except errors.USER_ERRORS as error:
         parser.exit(2, f"peers: {error}\n")
     rows = []

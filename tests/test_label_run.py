@@ -5,6 +5,7 @@ import json
 import pathlib
 import threading
 
+import helpers
 import jax.numpy as jnp
 import pytest
 from helpers import assert_same_run, make_config
@@ -18,14 +19,8 @@ from traces_jax.host.run import loop
 from traces_jax.tasks import fall
 
 
-class NoCost(fall.Fall):
+class NoCost(helpers.NoCost, fall.Fall):
     """A fall that nobody can put into numbers."""
-
-    has_cost = False
-
-    def step(self, state, action):
-        after = super().step(state, action)
-        return after.replace(info={**after.info, "cost": jnp.full((), jnp.nan)})
 
 
 FALL = {
