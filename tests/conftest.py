@@ -1,5 +1,6 @@
 """Process-wide set-up of the tests: two CPU devices, so that cutting lanes over devices is really exercised."""
 
+import gc
 import os
 import pathlib
 import tempfile
@@ -25,6 +26,14 @@ def optimized():
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bounded_memory():
+    """Programs of a finished module are dropped. All together they would need many gigabytes."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture

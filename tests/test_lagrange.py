@@ -71,7 +71,7 @@ def test_an_old_measure_counts_once():
         make_config(
             task="ProbeBudget", physics="native", steps=40,
             environment={"count": 1, "steps": 5, "reset_each_iteration": False}, constraint={"cost_limit": 0.5},
-            lagrange={"rule": "adam", "initial": 1.0, "lr": RATE}, ppo={"minibatch": 5, "passes": 1},
+            lagrange={"initial": 1.0, "lr": RATE}, ppo={"minibatch": 5, "passes": 1},
             policy={"hidden": (4,)}, critic={"hidden": (4,)},
         )
     )  # fmt: skip

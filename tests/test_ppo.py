@@ -389,8 +389,8 @@ def test_the_advantage_is_mixed_by_the_newest_multiplier():
         steps=10,
         ppo={"gamma": 0.0},
         constraint={"cost_limit": 0.0},
-        lagrange={"rule": "adam", "initial": 3.0, "lr": 1.0, "proportional": 2.0},
-        normalize={"costs": "never", "mixed": False},
+        lagrange={"initial": 3.0, "lr": 1.0, "proportional": 2.0},
+        normalize={"costs": "never"},
     )
     _, row = jax.jit(built.iteration)(config, state, 0)
     # Any cost is above the limit, and Adam's first step is the rate. The violation is larger than the limit.

@@ -11,10 +11,6 @@ from traces_jax.host.run import evaluation
 pytestmark = pytest.mark.usefixtures("optimized")
 
 
-# Bounds and gains of the multiplier that do not change over these short runs.
-STEADY = {"minimum": 0.05, "first_maximum": 20.0, "maximum": 20.0, "integral": 0.05, "jump": 1.0}
-
-
 def probe(task, iterations, *, environment, ppo, **changes):
     """Small networks, raw numbers and no penalty on critics: nothing stands between a probe and its answer."""
     return make_config(
@@ -80,14 +76,14 @@ def test_a_budget_is_spent_and_not_exceeded():
     config = probe(
         "ProbeBudget", iterations, environment={"count": 8, "steps": 30},
         ppo={"actor_lr": 1e-3, "actor_lr_decay": False, "minibatch": 60, "passes": 4, "target_kl": 0.05},
-        lagrange={"initial": 1.5, "window": 24, **STEADY}, sweep="constraint.cost_limit=2,3,100",
+        lagrange={"initial": 1.5, "window": 24}, sweep="constraint.cost_limit=2,3,100",
     )  # fmt: skip
     _, _, rows = train(config)
     late = {name: column[:, -60:].mean(axis=1) for name, column in rows.items()}
     np.testing.assert_allclose(late["episode/return"], late["episode/cost"], rtol=1e-4)
     np.testing.assert_allclose(late["episode/cost"][:2], limits[:2], atol=0.4)
     assert (late["constraint/multiplier"][:2] > 1.0).all()
-    assert late["episode/return"][2] > 9.0 and late["constraint/multiplier"][2] < 0.06, "the lower bound"
+    assert late["episode/return"][2] > 9.0 and late["constraint/multiplier"][2] < 0.01
     np.testing.assert_array_equal(rows["constraint/limit"], np.repeat(limits, iterations).reshape(3, iterations))
     # The clock ends these episodes, three of each of the eight environments in an iteration.
     np.testing.assert_array_equal(rows["episode/length"], np.full((3, iterations), 10.0))
@@ -106,7 +102,7 @@ def test_a_violation_that_depends_on_history_needs_a_memory(source, iterations):
         method={"source": source}, constraint={"cost_limit": 0.5 if source == "traces" else 0.1},
         labels={"interval": 1}, query={"fraction": 0.5},
         refit={"store": 256, "passes": 1, "steps": 10, "new_batch": 8, "stored_batch": 24, "lr": 1e-2},
-        lagrange={"initial": 1.0, "window": 32, **STEADY}, seeds=4,
+        lagrange={"initial": 1.0, "window": 32}, seeds=4,
     )  # fmt: skip
     built, state, _ = train(config)
     played = evaluation.episodes(built, state, 20)
@@ -130,7 +126,7 @@ def test_the_guilty_steps_are_found(source):
         method={"source": source}, constraint={"cost_limit": 3.5}, rlsf={"alpha": 3.5}, query=few,
         labels={"interval": 1 if source == "rlsf" else 2},
         refit={"store": 256, "passes": 4, "steps": 20, "new_batch": 16, "stored_batch": 48, "lr": 1e-2},
-        lagrange={"initial": 1.0, "window": 64, **STEADY},
+        lagrange={"initial": 1.0, "window": 64},
     )  # fmt: skip
     built, state, rows = train(config)
     one = jax.tree.map(lambda leaf: leaf[0], state)

@@ -253,8 +253,8 @@ def test_costs_are_compared_with_their_limit_as_they_are():
     with pytest.raises(config_lib.ConfigError) as caught:
         refusal("traces", "cpo", constraint={"form": "jensen"})
     assert str(caught.value) == (
-        "normalize.costs=recent is not right with method.solver=cpo: it compares costs with their limit, which is not "
-        "normalized; never would be right."
+        "normalize.costs=iteration is not right with method.solver=cpo: it compares costs with their limit, which is "
+        "not normalized; never would be right."
     )
 
 
@@ -262,7 +262,7 @@ def test_costs_are_compared_with_their_limit_as_they_are():
 def test_every_pair_goes_together_or_says_why_not(source):
     """All of the table in docs/solvers.md, with costs that are scaled and with costs as they are."""
     found = {}
-    for costs in ("recent", "never"):
+    for costs in ("iteration", "never"):
         for solver in config_lib.SOLVERS:
             try:
                 refusal(source, solver, normalize={"costs": costs})
@@ -270,12 +270,12 @@ def test_every_pair_goes_together_or_says_why_not(source):
                 found[solver, costs] = str(error)
     if source == "traces":
         budget = ("cpo", "p3o", "trpo_saute", "ppo_saute")
-        assert found.keys() == {(solver, costs) for solver in budget for costs in ("recent", "never")}
+        assert found.keys() == {(solver, costs) for solver in budget for costs in ("iteration", "never")}
         assert all(
             "constraint.form=jensen, or method.solver=ppo_lag, would be right." in said for said in found.values()
         )
     else:
-        assert found.keys() == (set() if source == "oracle" else {("cpo", "recent"), ("p3o", "recent")})
+        assert found.keys() == (set() if source == "oracle" else {("cpo", "iteration"), ("p3o", "iteration")})
         assert all(said.endswith("which is not normalized; never would be right.") for said in found.values())
 
 

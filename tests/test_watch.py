@@ -234,14 +234,14 @@ def test_frames_fit_their_height(width: int, height: int, tmp_path: pathlib.Path
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_names_and_numbers_are_whole(width: int, tmp_path: pathlib.Path):
     """Names break between their parts, numbers nowhere; figures for which there is no room are left out."""
-    sweep = "lagrange.first_maximum=0.12345,1; constraint.cost_limit=3,5"
+    sweep = "lagrange.proportional=0.12345,1; constraint.cost_limit=3,5"
     config = a_run(tmp_path / "run", 3, seeds=2, sweep=sweep)
     lines = shown(tmp_path / "run", config, width)
     assert max(len(one) for one in lines) <= width
     (head,) = (number for number, one in enumerate(lines) if one.startswith(" lane "))
     names, numbers = slice(0, lines[head].index("return")), slice(lines[head].index("return"), None)
     first = "".join(one[names].strip() for one in lines[head + 2 :]).replace(" ", "")
-    assert first.startswith("seed=0lagrange.first_maximum=0.12345constraint.cost_limit=3seed=1")
+    assert first.startswith("seed=0lagrange.proportional=0.12345constraint.cost_limit=3seed=1")
     assert any("=0.12345" in one or one.strip().startswith("0.12345") for one in lines)
     expected = ["2", "2", "0.333", "0.9", "2.0e-3", "12"]
     assert lines[head + 2][numbers].split() == expected[: 2 if width == 40 else 4 if width == 60 else 6]
@@ -249,7 +249,7 @@ def test_names_and_numbers_are_whole(width: int, tmp_path: pathlib.Path):
 
 
 def test_frames_with_long_names_fit_their_height(tmp_path: pathlib.Path):
-    config = a_run(tmp_path / "run", 3, seeds=20, sweep="lagrange.first_maximum=0.12345,1; constraint.cost_limit=3,5")
+    config = a_run(tmp_path / "run", 3, seeds=20, sweep="lagrange.proportional=0.12345,1; constraint.cost_limit=3,5")
     assert len(shown(tmp_path / "run", config, 80, 40)) <= 40
 
 

@@ -6,8 +6,6 @@ from typing import Any
 from traces_jax.config.schema import SOURCES, Config, all_fields
 from traces_jax.config.solver_schema import SOLVERS
 
-# Solvers in which only a multiplier weighs cost advantages.
-_WEIGHING = ("ppo_lag", "trpo_lag")
 _LAGRANGIAN = ("ppo_lag", "trpo_lag", "cup", "focops")
 _FIRST_ORDER = ("ppo_lag", "cppo_pid", "cup", "focops", "p3o", "ppo_saute", "ppo")
 _SECOND_ORDER = ("trpo_lag", "cpo", "trpo_saute", "trpo")
@@ -16,11 +14,7 @@ _WITH_COST_CRITIC = (*_LAGRANGIAN, "cppo_pid", "p3o", "cpo")
 _READ_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("lagrange.initial",): (*_LAGRANGIAN, "cppo_pid"),
     ("lagrange.lr", "lagrange.proportional"): _LAGRANGIAN,
-    (
-        *("lagrange.minimum", "lagrange.maximum", "lagrange.first_maximum", "lagrange.rule", "lagrange.integral"),
-        "lagrange.jump",
-        "normalize.mixed",
-    ): _WEIGHING,
+    ("lagrange.maximum",): ("ppo_lag", "trpo_lag"),
     ("pid.",): ("cppo_pid",),
     ("cup.",): ("cup",),
     ("focops.",): ("focops",),
@@ -42,7 +36,7 @@ _OF_SOURCES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("rlsf.",): ("rlsf",),
     (
         *(path for path in all_fields() if path.startswith("estimator.") and path != "estimator.init"),
-        *("query.rule", "query.random_share", "query.min_cv", "constraint.form", "constraint.d", "constraint.shape"),
+        *("query.rule", "query.random_share", "query.min_cv", "constraint.form", "constraint.d"),
     ): ("traces",),
 }
 
@@ -53,7 +47,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         "method.source=oracle is given the true cost",
         (
             *("estimator.", "ct.", "rlsf.", "query.", "pool.", "refit.", "method.order"),
-            *("constraint.form", "constraint.d", "constraint.shape", "constraint.correction"),
+            *("constraint.form", "constraint.d", "constraint.correction"),
             *("constraint.beyond_horizon", "labels.by", "labels.interval", "labels.terminal_only", "labels.noise"),
         ),
     ),
@@ -96,16 +90,6 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         lambda config: config.constraint.form == "jensen",
         "constraint.form=jensen constrains summed costs, not a probability",
         ("constraint.correction",),
-    ),
-    (
-        lambda config: config.lagrange.rule == "adam",
-        "lagrange.rule=adam has a learning rate instead",
-        ("lagrange.integral", "lagrange.jump", "lagrange.minimum", "lagrange.first_maximum"),
-    ),
-    (
-        lambda config: config.lagrange.rule == "controlled" and config.method.solver in _WEIGHING,
-        "lagrange.rule=controlled has gains instead",
-        ("lagrange.lr", "lagrange.proportional"),
     ),
     (
         lambda config: config.query.rule == "random",

@@ -30,7 +30,7 @@ _PAPER: dict[str, Any] = {
         "final_noise": 1.0,
     },
     "critic": {"hidden": (64, 64), "activation": "relu"},
-    "normalize": {"observations": True, "rewards": True, "costs": "learned", "mixed": False},
+    "normalize": {"observations": True, "rewards": True, "costs": "learned"},
     "ppo": {
         "passes": 40,
         "minibatch": 100,
@@ -50,7 +50,6 @@ _PAPER: dict[str, Any] = {
         "cost_critic_l2": 1e-2,
     },
     "lagrange": {
-        "rule": "adam",
         "initial": 1e-3,
         "lr": 0.035,
         "maximum": _NO_BOUND,
@@ -91,7 +90,6 @@ _PAPER: dict[str, Any] = {
     "constraint": {
         "form": "jensen",
         "d": 0.9,
-        "shape": "plain",
         "policy": "noisy",
         "correction": 0,
         "keep": False,

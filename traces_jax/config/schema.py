@@ -89,12 +89,10 @@ class NormalizeConfig:
 
     observations: bool = switch(True)
     rewards: bool = switch(True)
-    # "recent": divide cost advantages by their standard deviation over the last iterations, so that the multiplier
-    # means the same on every task and at every time of a run. "learned": divide the costs of an estimator by their
-    # standard deviation since the start, cut at 5 of them, but not the true cost. "always": both.
-    costs: str = choice("recent", "recent", "learned", "always", "never")
-    # Standardize the mix of reward and cost advantages: the multiplier then does not change the size of the step.
-    mixed: bool = switch(True)
+    # "iteration": divide costs by their standard deviation in this iteration, so that the multiplier means the same on
+    # every task and at every time of a run. "learned": divide the costs of an estimator by their standard deviation
+    # since the start, cut at 5 of them, but not the true cost. "always": both.
+    costs: str = choice("iteration", "iteration", "learned", "always", "never")
 
 
 @settings
@@ -122,26 +120,13 @@ class PPOConfig:
 class LagrangeConfig:
     """The multiplier of the cost constraint."""
 
-    # "controlled": a proportional-integral controller of the multiplier's logarithm, which suits any scale of the cost.
-    # "adam": gradient ascent with Adam, as in the paper.
-    rule: str = choice("controlled", "controlled", "adam")
     initial: float = nonnegative(1.0)
-    # Lower bound of the multiplier under the rule "controlled", so that it need not rise from nothing when the first
-    # violations come.
-    minimum: float = positive(0.3)
     # Upper bound of the multiplier. Without it, a constraint that cannot be met would raise the multiplier until the
     # reward no longer matters.
-    maximum: float = positive(20.0)
-    # The same at the start of a run, under the rule "controlled"; between, the bound rises geometrically. A policy that
-    # cannot do much yet learns little if nearly all weight is on the cost.
-    first_maximum: float = positive(2.0)
-    # Change of the logarithm in an iteration, at a full violation (see `Verdict.tolerance`).
-    integral: float = nonnegative(0.1)
-    # Under the rule "controlled", a full violation multiplies the multiplier in force by exp(jump) at once.
-    jump: float = nonnegative(0.5)
-    # Under the rule "adam", a violation by the whole limit adds this to the multiplier in force at once.
+    maximum: float = positive(5.0)
+    # A violation by the whole limit adds this to the multiplier in force at once, which damps its swings.
     proportional: float = nonnegative(1.0)
-    # Learning rate of the rule "adam".
+    # Learning rate of gradient ascent with Adam.
     lr: float = positive(0.035)
     # Number of finished episodes over which the constraint is averaged.
     window: int = whole(50)
@@ -172,9 +157,6 @@ class ConstraintConfig:
     # "probability": the mean estimated probability of an acceptable trajectory must be at least d (as released).
     # "jensen": the mean summed cost must be at most -log d (as in the paper), which is sufficient for the former.
     form: str = choice("probability", "probability", "jensen")
-    # Cost of a step, from its credit: "tempered" is the increase of log(1 + summed credit), see `credit.tempered`;
-    # "plain" is the credit.
-    shape: str = choice("tempered", "tempered", "plain")
     # Whether a learned cost is expected to go on after an episode that its horizon cut off, as released. A label is of
     # the episode alone.
     beyond_horizon: bool = switch(False)

@@ -1,6 +1,5 @@
 """From a rollout with costs to the batch a solver learns from: normalization, advantages and targets."""
 
-import dataclasses
 import functools
 
 import flax.struct
@@ -14,12 +13,9 @@ from traces_jax.core.agent import Agent
 from traces_jax.core.rollout import Transitions
 from traces_jax.solvers import advantages
 
-# Cost advantages are divided by their recent standard deviation. Below that of an episode with one event of this many
-# tolerances they are noise around a constraint that is satisfied, and must not be enlarged to the size of reward
-# advantages.
-_SMALLEST_EVENT = 0.5
-# Lower bound of a recent cost, in tolerances, so that an estimator without any credit does not divide by zero.
-_SMALLEST_COST = 1e-5
+# In tolerances. Costs whose standard deviation is smaller are noise around a constraint that is satisfied, and must not
+# be enlarged to the size of rewards.
+_SMALLEST_DEVIATION = 0.01
 
 
 @flax.struct.dataclass
@@ -29,15 +25,12 @@ class Normalizers:
     Attributes:
       observation, reward, cost: over the whole run.
       summary: the same of the source's summaries; None for sources without memory.
-      recent_cost, recent_advantage: size of the costs and of their advantages over the last iterations.
     """
 
     observation: normalize.RunningStatistics
     summary: normalize.RunningStatistics | None
     reward: normalize.RunningStatistics
     cost: normalize.RunningStatistics
-    recent_cost: normalize.RecentSize
-    recent_advantage: normalize.RecentSize
 
 
 def init(observation_size: int, summary_size: int, known: normalize.RunningStatistics | None) -> Normalizers:
@@ -47,8 +40,6 @@ def init(observation_size: int, summary_size: int, known: normalize.RunningStati
         summary=normalize.init((summary_size,)) if summary_size else None,
         reward=normalize.init(()),
         cost=normalize.init(()),
-        recent_cost=normalize.init_recent(),
-        recent_advantage=normalize.init_recent(),
     )
 
 
@@ -71,16 +62,14 @@ def context(
     return jnp.concatenate(parts, axis=-1) if len(parts) > 1 else observed
 
 
-def smallest_advantage(
-    tolerance: jax.Array, *, horizon: int, gamma: jax.Array | float, decay: jax.Array | float
-) -> jax.Array:
-    """Standard deviation [] of cost advantages below which they are noise.
+def cost_unit(cost: jax.Array, tolerance: jax.Array) -> jax.Array:
+    """What the costs of an iteration are divided by [], so that a multiplier means the same whatever their size.
 
-    An event in an episode of T steps appears in the advantages of the 1 / (1 - gamma * decay) steps before it, so its
-    root mean square over the episode is smaller the longer the episode.
+    The standard deviation of these very costs: credits fall a thousandfold over a run, and statistics since its start
+    would make the multiplier weigh nothing. The mean is not subtracted (see `normalize.scale`), and nothing is cut, so
+    that a cost that concentrates on few steps keeps its weight. cost: [T, B]; tolerance: [] see `Verdict`.
     """
-    seen = jnp.minimum(1.0 / (1.0 - gamma * decay), horizon)
-    return _SMALLEST_EVENT * tolerance * jnp.sqrt(seen / horizon)
+    return jnp.std(cost) + _SMALLEST_DEVIATION * tolerance
 
 
 def make(
@@ -110,19 +99,15 @@ def make(
         summary=summary,
         reward=normalize.update(normalizers.reward, reward),
         cost=normalize.update(normalizers.cost, cost),
-        recent_cost=normalize.update_recent(normalizers.recent_cost, jnp.mean(jnp.square(cost))),
-        recent_advantage=normalizers.recent_advantage,
     )
     if config.normalize.rewards:
         reward = normalize.scale(updated.reward, reward)
-    # Other solvers compare cost advantages with the limit, in the units of the cost.
-    recent = config.normalize.costs == "recent" and solver.weighs_cost
-    unit: jax.Array | float = 1.0
-    if recent:
-        # The critic fits numbers of size 1, whatever the scale of the costs.
-        unit = normalize.recent(updated.recent_cost) + _SMALLEST_COST * tolerance
+    unit = jnp.ones(())
+    # Solvers that do more than weigh costs by a multiplier expect a true cost in its own unit.
+    if config.normalize.costs == "iteration" and (learned or solver.weighs_cost):
+        unit = cost_unit(cost, tolerance)
         cost = cost / unit
-    elif config.normalize.costs == "always" or (config.normalize.costs in ("recent", "learned") and learned):
+    elif config.normalize.costs == "always" or (config.normalize.costs == "learned" and learned):
         cost = normalize.scale(updated.cost, cost)
     observed = observe(config, normalizers, transitions.observation)
     next_observed = observe(config, normalizers, transitions.next_observation)
@@ -157,16 +142,8 @@ def make(
         decay=config.ppo.cost_gae_lambda,
     )
     # How much of the variance of the costs to come the critic knows.
-    row = {"cost_critic/explained": 1.0 - jnp.var(cost_advantage) / jnp.maximum(jnp.var(cost_target), 1e-12)}
-    if recent:
-        cost_advantage = cost_advantage * unit
-        size = normalize.update_recent(normalizers.recent_advantage, jnp.var(cost_advantage))
-        updated = dataclasses.replace(updated, recent_advantage=size)
-        least = smallest_advantage(
-            tolerance, horizon=solver.horizon, gamma=config.ppo.gamma, decay=config.ppo.cost_gae_lambda
-        )
-        cost_advantage = cost_advantage / jnp.hypot(normalize.recent(size), least)
-        row |= {"cost_advantage/recent": normalize.recent(size), "cost_advantage/smallest": least}
+    explained = 1.0 - jnp.var(cost_advantage) / jnp.maximum(jnp.var(cost_target), 1e-12)
+    row = {"cost_critic/explained": explained, "cost/unit": unit}
     mean, log_std = modules.policy(agent.actor.params, full)
     return (
         solvers.Batch(

@@ -6,8 +6,6 @@ import jax.numpy as jnp
 
 MIN_STD = 0.01
 CLIP = 5.0
-# How much of a recent size is kept from one iteration to the next.
-_KEPT = 0.9
 
 
 @flax.struct.dataclass
@@ -58,26 +56,3 @@ def scale(statistics: RunningStatistics, value: jax.Array) -> jax.Array:
     can end early, that constant would reward or punish long episodes.
     """
     return jnp.where(statistics.count > 1, apply(statistics, value) + statistics.mean / std(statistics), value)
-
-
-@flax.struct.dataclass
-class RecentSize:
-    """Exponential moving average of mean squares. square: []; weight: [] of all updates, less than 1 at the start."""
-
-    square: jax.Array
-    weight: jax.Array
-
-
-def init_recent() -> RecentSize:
-    """Nothing seen yet."""
-    return RecentSize(square=jnp.zeros(()), weight=jnp.zeros(()))
-
-
-def update_recent(size: RecentSize, square: jax.Array) -> RecentSize:
-    """Adds the mean square [] of an iteration."""
-    return RecentSize(square=_KEPT * size.square + (1.0 - _KEPT) * square, weight=_KEPT * size.weight + (1.0 - _KEPT))
-
-
-def recent(size: RecentSize) -> jax.Array:
-    """The root mean square [] over the last iterations. There must have been an update."""
-    return jnp.sqrt(size.square / size.weight)

@@ -38,31 +38,8 @@ def ascend(
     return state, weight, {"constraint/multiplier": state.multiplier, "constraint/in_force": weight}
 
 
-def move(
-    settings: LagrangeConfig, state: multipliers.LagrangeState, verdict: Verdict, progress: jax.Array
-) -> tuple[multipliers.LagrangeState, jax.Array, dict[str, jax.Array]]:
-    """The same by `lagrange.rule`: gradient ascent, or a controller of the multiplier's logarithm.
-
-    progress: [] fraction of the run completed.
-    """
-    if settings.rule == "adam":
-        return ascend(settings, state, verdict, maximum=settings.maximum)
-    violation = multipliers.violation(verdict.measure, verdict.limit, verdict.tolerance)
-    state = multipliers.integrate(
-        state,
-        violation,
-        verdict.fresh,
-        gain=settings.integral,
-        minimum=settings.minimum,
-        maximum=multipliers.rising(settings.first_maximum, settings.maximum, progress),
-    )
-    weight = multipliers.controlled(state.multiplier, violation, gain=settings.jump)
-    return state, weight, {"constraint/multiplier": state.multiplier, "constraint/in_force": weight}
-
-
-def penalized(batch: Batch, weight: jax.Array, *, standardized: bool = False) -> jax.Array:
-    """The advantage [T, B] of reward minus weighted cost. standardized: to unit size, whatever the weight."""
-    advantage = multipliers.mix(
+def penalized(batch: Batch, weight: jax.Array) -> jax.Array:
+    """The advantage [T, B] of reward minus weighted cost."""
+    return multipliers.mix(
         advantages.standardize(batch.reward_advantage), advantages.center(batch.cost_advantage), weight
     )
-    return advantages.standardize(advantage) if standardized else advantage

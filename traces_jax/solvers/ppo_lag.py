@@ -13,8 +13,10 @@ class PPOLag(Lagrangian):
     weighs_cost = True
 
     def update(self, config, state, batch, verdict, key, progress):
-        multiplier, weight, multiplier_row = lagrangian.move(config.lagrange, state.multiplier, verdict, progress)
-        advantage = lagrangian.penalized(batch, weight, standardized=config.normalize.mixed)
+        multiplier, weight, multiplier_row = lagrangian.ascend(
+            config.lagrange, state.multiplier, verdict, maximum=config.lagrange.maximum
+        )
+        advantage = lagrangian.penalized(batch, weight)
         agent, row = ppo.update(
             self.modules,
             state.agent,

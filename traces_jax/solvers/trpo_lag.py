@@ -13,7 +13,9 @@ class TRPOLag(trpo.SecondOrder, Lagrangian):
     weighs_cost = True
 
     def update(self, config, state, batch, verdict, key, progress):
-        multiplier, weight, multiplier_row = lagrangian.move(config.lagrange, state.multiplier, verdict, progress)
-        advantage = lagrangian.penalized(batch, weight, standardized=config.normalize.mixed)
+        multiplier, weight, multiplier_row = lagrangian.ascend(
+            config.lagrange, state.multiplier, verdict, maximum=config.lagrange.maximum
+        )
+        advantage = lagrangian.penalized(batch, weight)
         agent, row = trpo.improve(self.modules, config, state.agent, batch, advantage, key, reads_cost=True)
         return LagrangianState(agent=agent, multiplier=multiplier), {**multiplier_row, **row}
