@@ -12,12 +12,12 @@ pytestmark = pytest.mark.usefixtures("optimized")
 
 
 def probe(task, iterations, *, environment, ppo, **changes):
-    """Small networks, raw numbers and no penalty on critics: nothing stands between a probe and its answer."""
+    """Small networks, raw numbers, noise as it comes: nothing stands between a probe and its answer."""
     return make_config(
         task=task,
         steps=iterations * environment["count"] * environment["steps"],
         environment=environment,
-        policy={"hidden": (64,), "activation": "tanh"},
+        policy={"hidden": (64,), "activation": "tanh", "final_noise": 1.0},
         critic={"hidden": (16,), "activation": "tanh"},
         normalize={"observations": False, "rewards": False, "costs": "never"},
         ppo={"critic_lr": 1e-2, "gamma": 0.9, "entropy": 0.0, "reward_critic_l2": 0.0, "cost_critic_l2": 0.0} | ppo,
@@ -76,7 +76,7 @@ def test_a_budget_is_spent_and_not_exceeded():
     config = probe(
         "ProbeBudget", iterations, environment={"count": 8, "steps": 30},
         ppo={"actor_lr": 1e-3, "actor_lr_decay": False, "minibatch": 60, "passes": 4, "target_kl": 0.05},
-        lagrange={"initial": 1.5, "window": 24}, sweep="constraint.cost_limit=2,3,100",
+        lagrange={"initial": 1.5, "lr": 0.05, "window": 24}, sweep="constraint.cost_limit=2,3,100",
     )  # fmt: skip
     _, _, rows = train(config)
     late = {name: column[:, -60:].mean(axis=1) for name, column in rows.items()}
