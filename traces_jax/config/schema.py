@@ -159,9 +159,6 @@ class ConstraintConfig:
     # "probability": the mean estimated probability of an acceptable trajectory must be at least d (as released).
     # "jensen": the mean summed cost must be at most -log d (as in the paper), which is sufficient for the former.
     form: str = choice("probability", "probability", "jensen")
-    # Cost of a step, from its credit: "tempered" is the increase of log(1 + summed credit), see `credit.tempered`;
-    # "plain" is the credit.
-    shape: str = choice("tempered", "tempered", "plain")
     # Whether a learned cost is expected to go on after an episode that its horizon cut off, as released. A label is of
     # the episode alone.
     beyond_horizon: bool = switch(False)
