@@ -46,6 +46,7 @@ kill: $(STAMP)  ## Kill commands at 50 moments and studies at 60, fill the disk 
 	$(BIN)/python -m benchmarks.disk_full
 	$(BIN)/python -m benchmarks.kill_study
 	$(BIN)/python -m benchmarks.kill_label
+	$(BIN)/python -m benchmarks.kill_page
 
 label-demo: $(STAMP)  ## Train a cheetah not to fall with your own labels: a small run, and the page with its clips.
 	$(BIN)/python examples/label_demo.py

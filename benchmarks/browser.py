@@ -89,7 +89,9 @@ class Browser:
     def __init__(self, process: subprocess.Popen, stack: contextlib.ExitStack, port: str, path: str):
         self.process = process
         self._stack, self._port = stack, port
-        self._root = Page(stack.enter_context(connect(f"ws://127.0.0.1:{port}{path}", max_size=None)), domains=())
+        self._root = Page(
+            stack.enter_context(connect(f"ws://127.0.0.1:{port}{path}", max_size=None, ping_interval=None)), domains=()
+        )
 
     def tab(self) -> Page:
         """A new tab."""
@@ -97,7 +99,7 @@ class Browser:
         target = self._root.call("Target.createTarget", url="about:blank", browserContextId=own)["targetId"]
         listed = json.load(urllib.request.urlopen(f"http://127.0.0.1:{self._port}/json", timeout=60))
         (address,) = (one["webSocketDebuggerUrl"] for one in listed if one["id"] == target)
-        return Page(self._stack.enter_context(connect(address, max_size=None)))
+        return Page(self._stack.enter_context(connect(address, max_size=None, ping_interval=None)))
 
 
 @contextlib.contextmanager

@@ -1,13 +1,12 @@
 """Kills server, trainer and browser at 50 random moments: python -m benchmarks.kill_page
 
-Somebody labels clips by keyboard in headless Chromium, while one of the three is killed (signal 9) and started again,
-time after time. The trainer is a process that asks for clips and takes answers as a trainer does, without learning.
-Every answer that the page has seen accepted must be in the store unchanged, every clip must have one answer, and no
-clip whose answer was accepted may be shown again.
+The scripted judge labels the fall of a cheetah by keyboard in headless Chromium, while the training, the page's server
+or the browser is killed (signal 9) and started again with the same command, time after time. Every answer that the page
+has seen accepted must be in the store unchanged, every clip must have one answer, no clip whose answer was accepted may
+be shown again, and the run must end as one that the judge labels inside the program, bit for bit.
 """
 
 import contextlib
-import json
 import os
 import pathlib
 import random
@@ -17,154 +16,178 @@ import sys
 import tempfile
 import threading
 import time
-from typing import Any
 
-import numpy as np
 import websockets
 from absl import flags
 
-from benchmarks import label_page
+from benchmarks import label_page, remains
 from benchmarks.browser import Page, browser
+from benchmarks.commands import ROOT
 from traces_jax.host import cli
-from traces_jax.host.label import store
-from traces_jax.host.label.store import Identity, Store
+from traces_jax.host.label.store import NAME, Said, Store
 
 _KILLS = flags.DEFINE_integer("kills", 50, "How many processes are killed.")
 _SEED = flags.DEFINE_integer("seed", 0, "Of the random moments.")
 
-_STEPS, _AT_ONCE = 10, 4
-# Seconds between two kills.
-_SHORTEST, _LONGEST = 0.2, 4.0
-_SERVE = """
-import pathlib, sys, uvicorn
-from traces_jax.host.label import server
-app, _ = server.make(pathlib.Path(sys.argv[1]), token=None)
-uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_level="error", ws="none")
-"""
-_TRAIN = """
-import pathlib, sys
-from benchmarks import kill_page
-kill_page.train(pathlib.Path(sys.argv[1]))
-"""
+# Iterations of a run, each with one label. There are as many runs as it takes.
+_ITERATIONS = 25
+_TRAIN = (
+    *("traces_jax.train", "--config=experiments/cheetah_fall.py", f"--config.steps={1500 * _ITERATIONS}"),
+    "--config.run.evaluation_episodes=0",
+)
+_JUDGE = "--config.labels.by=traces_jax.tasks.fall:judge"
+_SERVER, _TRAINER, _BROWSER = "server", "trainer", "browser"
+# Seconds between two kills. Most programs are then past their start.
+_SHORTEST, _LONGEST = 0.2, 15.0
 
 
-def train(folder: pathlib.Path) -> None:
-    """Asks for a few clips at a time, from the beginning, as a trainer that has lost its checkpoint. Prints answers."""
-    base, number = Store(folder), 0
-    rng = np.random.default_rng(0)
-    while True:
-        clips = [Identity("seed=0", own, 0, 0) for own in range(number, number + _AT_ONCE)]
-        base.ask([(clip, 0.1 * rng.normal(size=(_STEPS, 9)), _STEPS) for clip in clips])
-        while (taken := base.take(clips)) is None:
-            time.sleep(0.1)
-        for clip, answers in zip(clips, taken, strict=True):
-            print(json.dumps([clip.iteration, *((own.verdict, own.step) for own in answers)]), flush=True)
-        number += _AT_ONCE
+def _start(*line: str) -> subprocess.Popen:
+    """A command of this package. What it says goes nowhere."""
+    return subprocess.Popen(
+        [sys.executable, "-m", *line], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 class Processes:
-    """Server and trainer, which are started again when they are killed."""
+    """Training and server of one run. Whichever ends before its work is done is started again."""
 
     def __init__(self, folder: pathlib.Path):
-        self._folder = folder
-        self._port = str(random.randrange(20000, 30000))
-        self.address = f"http://127.0.0.1:{self._port}/"
-        self.taken: list[Any] = []
-        self._running = {name: self._start(name) for name in ("server", "trainer")}
+        port = random.randrange(20000, 30000)
+        self.address = f"http://127.0.0.1:{port}/"
+        self._lines = {
+            _TRAINER: (*_TRAIN, "--labels=wait", f"--run_dir={folder}"),
+            _SERVER: ("traces_jax.label", f"--run={folder}", f"--port={port}", "--repeats=0"),
+        }
+        self._asked = folder / NAME
+        self._lock = threading.Lock()
+        self._running = {_TRAINER: _start(*self._lines[_TRAINER])}
 
-    def _start(self, name: str) -> subprocess.Popen:
-        code, more = (_SERVE, [self._port]) if name == "server" else (_TRAIN, [])
-        command = [sys.executable, "-c", code, str(self._folder), *more]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE if name == "trainer" else None)
-        if name == "trainer":
-            threading.Thread(target=self._listen, args=(process,)).start()
-        return process
+    def complete(self) -> bool:
+        """Whether the training has come to its end. Starts what is not there, as soon as there is something to ask."""
+        with self._lock:
+            if self._running[_TRAINER].poll() == cli.OK:
+                return True
+            for name, line in self._lines.items():
+                ended = name not in self._running or self._running[name].poll() is not None
+                if ended and (name == _TRAINER or self._asked.exists()):
+                    self._running[name] = _start(*line)
+            return False
 
-    def _listen(self, process: subprocess.Popen) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.endswith(b"\n"):  # A line that was cut off was not said.
-                self.taken.append(json.loads(line))
+    def kill(self, name: str, *, again: bool = True) -> bool:
+        """Kills one, and starts it again. Returns whether it was running."""
+        with self._lock:
+            process = self._running.get(name)
+            if process is None or process.poll() is not None:
+                return False
+            process.kill()
+            process.wait()
+            if again:
+                self._running[name] = _start(*self._lines[name])
+            return True
 
-    def kill(self, name: str, *, again: bool = True) -> None:
-        """Kills one, and starts it again."""
-        self._running[name].send_signal(signal.SIGKILL)
-        self._running[name].wait()
-        if again:
-            self._running[name] = self._start(name)
+    def end(self) -> None:
+        """Ends both."""
+        for name in self._lines:
+            self.kill(name, again=False)
 
 
 class Annotator:
-    """Labels in a browser, and knows which answers were accepted."""
+    """The judge at the page, who knows which answers were accepted."""
 
     def __init__(self) -> None:
-        self.accepted: list[tuple[str, str, int | None]] = []
+        self.accepted: dict[str, Said] = {}
         self.again = 0
 
-    def label(self, page: Page) -> None:
+    def label(self, page: Page, store: Store) -> None:
         """Labels the clip on the screen, if there is one."""
-        if not page.value(label_page.READY):
+        found = label_page.judge(page, store)
+        if found is None:
             time.sleep(0.05)
             return
-        showing = str(page.value("page.queue[0].id"))
-        self.again += showing in {name for name, _, _ in self.accepted}
-        verdict, key = random.choice([("accept", "a"), ("reject", "r"), ("from", "x")])
-        step = None
-        if verdict == "from":
-            step = random.randrange(_STEPS)
-            page.value(f"seek({step})")
-        page.key(key)
-        refused = page.value("page.sending.then(() => document.getElementById('alert').textContent)")
+        showing, said = found
+        refused = page.value("document.getElementById('alert').textContent")
         assert not refused, refused
-        self.accepted.append((showing, verdict, step))
+        self.again += showing in self.accepted
+        self.accepted[showing] = said
+
+
+def _label(folder: pathlib.Path, kills: dict[str, int], annotator: Annotator) -> None:
+    """Labels one run to its end, and kills meanwhile as long as there have been too few kills."""
+    processes = Processes(folder)
+    browsers: list[int] = []
+    over = threading.Event()
+
+    def murder() -> None:
+        while sum(kills.values()) < _KILLS.value:
+            if over.wait(random.uniform(_SHORTEST, _LONGEST)):
+                return
+            victim = random.choice(list(kills))
+            if victim != _BROWSER:
+                kills[victim] += processes.kill(victim)
+            elif browsers:
+                os.kill(browsers.pop(), signal.SIGKILL)
+                kills[victim] += 1
+
+    thread = threading.Thread(target=murder)
+    thread.start()
+    try:
+        while not processes.complete():
+            with contextlib.suppress(websockets.ConnectionClosed, OSError), browser() as chromium:
+                browsers.append(chromium.process.pid)
+                try:
+                    _sit(chromium.tab(), processes, annotator, folder)
+                finally:
+                    browsers.clear()
+    finally:
+        over.set()
+        thread.join()
+        processes.end()
+
+
+def _sit(page: Page, processes: Processes, annotator: Annotator, folder: pathlib.Path) -> None:
+    """Labels in one browser, until it is killed or the run is complete."""
+    while not processes.complete():
+        # Nobody may be there to serve the page itself.
+        with contextlib.suppress(AssertionError):
+            label_page.enter(page, processes.address, "judge", seconds=10.0)
+            break
+    with contextlib.closing(Store(folder)) as store:
+        while not processes.complete():
+            annotator.label(page, store)
+
+
+def _end(folder: pathlib.Path) -> dict:
+    """What a run has learned: its rows, its last state, and its best one."""
+    wanted = ("metrics.jsonl", f"checkpoints/{_ITERATIONS} ", "best/")
+    return {name: content for name, content in remains.of(folder).items() if name.startswith(wanted)}
 
 
 def main() -> int:
-    """Prints what was lost, doubled, changed or asked again."""
+    """Prints what was lost, doubled, asked again or changed."""
     random.seed(_SEED.value)
-    store.UNDO_SECONDS = 0.0
-    annotator, kills = Annotator(), dict.fromkeys(("server", "trainer", "browser"), 0)
+    kills = dict.fromkeys((_SERVER, _TRAINER, _BROWSER), 0)
+    runs = answers = lost = doubled = again = different = 0
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        base = label_page.fill(folder, [])
-        processes = Processes(folder)
-        victims: list[int] = []
-
-        def murder() -> None:
-            while sum(kills.values()) < _KILLS.value:
-                time.sleep(random.uniform(_SHORTEST, _LONGEST))
-                victim = random.choice(list(kills))
-                if victim == "browser":
-                    if not victims:
-                        continue
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(victims.pop(), signal.SIGKILL)
-                else:
-                    processes.kill(victim)
-                kills[victim] += 1
-
-        thread = threading.Thread(target=murder)
-        thread.start()
-        while thread.is_alive():
-            with contextlib.suppress(websockets.ConnectionClosed, OSError), browser() as chromium:
-                page = chromium.tab()
-                label_page.enter(page, processes.address, "ann")
-                victims.append(chromium.process.pid)
-                while thread.is_alive():
-                    annotator.label(page)
-        for own in ("server", "trainer"):
-            processes.kill(own, again=False)
-        rows = base.rows()
-        base.close()
-    there = {row["id"]: (row["id"], row["verdict"], row["step"]) for row in rows}
-    by_clip = {row["iteration"]: [row["verdict"], row["step"]] for row in rows}
+        root = pathlib.Path(name)
+        assert _start(*_TRAIN, _JUDGE, f"--run_dir={root / 'inside'}").wait() == cli.OK
+        expected = _end(root / "inside")
+        while sum(kills.values()) < _KILLS.value:
+            folder, annotator = root / f"page{runs}", Annotator()
+            folder.mkdir()
+            _label(folder, kills, annotator)
+            with contextlib.closing(Store(folder)) as store:
+                rows = store.rows()
+            runs += 1
+            there = {row["id"]: Said(row["verdict"], row["step"]) for row in rows}
+            answers += len(rows)
+            lost += sum(there.get(showing) != said for showing, said in annotator.accepted.items())
+            doubled += len(rows) - len({row["iteration"] for row in rows})
+            again += annotator.again
+            different += bool(remains.differences(expected, _end(folder)))
+            print(f"run {runs}: {len(rows)} answers, {sum(kills.values())} kills so far", flush=True)
     print(", ".join(f"{count} kills of the {name}" for name, count in kills.items()))
-    print(f"{len(rows)} answers of {len(by_clip)} clips, {len(annotator.accepted)} of them seen accepted by the page")
-    lost = sum(there.get(one[0]) != one for one in annotator.accepted)
-    changed = sum([by_clip.get(clip)] != answers for clip, *answers in processes.taken)
-    print(
-        f"lost {lost}, doubled {len(rows) - len(by_clip)}, asked again {annotator.again}, taken and changed {changed}"
-    )
+    print(f"{answers} answers: lost {lost}, doubled {doubled}, asked again {again}")
+    print(f"{runs} runs, {different} of them unlike the one that was labelled inside the program")
     return cli.OK
 
 

@@ -24,7 +24,7 @@ from traces_jax import tasks
 from traces_jax.feedback.trajectories import first_true
 from traces_jax.host import cli
 from traces_jax.host.label import outside, server
-from traces_jax.host.label.store import Identity, Store
+from traces_jax.host.label.store import Identity, Said, Store
 from traces_jax.tasks import base, fall
 
 _PICTURES = flags.DEFINE_string("pictures", None, "Also save pictures of the page into this folder.")
@@ -67,16 +67,18 @@ def served(folder: pathlib.Path) -> Iterator[str]:
         desk.close()
 
 
-def enter(page: Page, address: str, name: str) -> None:
-    """Opens the page under a name."""
+def enter(page: Page, address: str, name: str, *, seconds: float = 240.0) -> None:
+    """Opens the page under a name. seconds: how long to wait for it."""
     page.open(address)
-    page.wait("document.querySelector('#intro:not([hidden])')")
+    page.wait("document.querySelector('#intro:not([hidden])')", seconds)
     page.value(f"document.getElementById('name').value = {name!r}")
     page.value("document.querySelector('#enter button').click()")
 
 
-def judge(page: Page, store: Store) -> str | None:
-    """Labels the clip on the screen as the task's scripted judge does. Returns its id; None if there is no clip."""
+def judge(page: Page, store: Store) -> tuple[str, Said] | None:
+    """Labels the clip on the screen as the task's scripted judge does. Returns its id and the answer, once it has been
+    sent; None if there is no clip.
+    """
     if not page.value(READY):
         return None
     showing = str(page.value("page.queue[0].id"))
@@ -92,7 +94,7 @@ def judge(page: Page, store: Store) -> str | None:
         page.key("x")
     page.wait(f"!page.queue.length || page.queue[0].id !== {showing!r}")
     page.value("page.sending.then(() => 0, () => 0)")
-    return showing
+    return showing, Said("accept") if step < 0 else Said("from", step)
 
 
 def _pictures(folder: pathlib.Path, page: Page, address: str) -> None:

@@ -165,3 +165,12 @@ def test_the_kept_policy_is_what_is_evaluated():
 def test_a_certificate_by_hand(accepted, count, bound):
     found = evaluation.certificate(np.arange(count) < accepted)
     assert found == {"labels": count, "accepted": accepted, "bound": pytest.approx(bound, rel=1e-6)}
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.2, 0.5), (0.0, 0.2)])
+def test_random_picks_are_of_the_mean_action(share, expected):
+    """Two of ten episodes are: half of the picks where the measure is corrected, two of ten where it is not."""
+    plays_mean = jnp.arange(10) < 2
+    draw = jax.vmap(lambda key: jnp.argmax(correction.chance(key, plays_mean, share=share)))
+    picked = draw(jax.random.split(jax.random.key(0), 4000))
+    np.testing.assert_allclose(jnp.mean(plays_mean[picked]), expected, atol=0.03)

@@ -46,6 +46,13 @@ def test_clips_are_labelled_by_keyboard(tmp_path, filled):
         marked = ann.value("page.queue[0].id")
         ann.key("x")
         ann.wait(f"page.queue[0] && page.queue[0].id !== {marked!r}")
+        # A view from any side lies over the video.
+        ann.value("document.getElementById('scene').hidden = false")
+        middle = (
+            "document.elementFromPoint(innerWidth / 2, document.getElementById('stage').getBoundingClientRect().y + 9)"
+        )
+        assert ann.value(f"{middle}.id") == "scene"
+        ann.value("document.getElementById('scene').hidden = true")
         # An answer is taken back and given again.
         ann.wait(READY)
         undone = ann.value("page.queue[0].id")

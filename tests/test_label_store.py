@@ -45,7 +45,19 @@ def test_answers_are_taken_once_all_are_there(base):
     assert base.take(clips) is None and base.take(clips[:1]) == [[Said("accept")]]
     label(base, "ann", Said("from", 7))
     assert base.take(clips) == [[Said("accept")], [Said("from", 7)]]
-    assert base.counts("ann") == {"left": 0, "answered": 2, "yours": 2}
+    assert base.counts("ann") == {"open": 0, "left": 0, "answered": 2, "yours": 2}
+
+
+def test_what_is_left_for_whom(base):
+    """Two have to label each of two clips; one of them has labelled both, the other has labelled one."""
+    ask(base, 2)
+    base.describe(each=2)
+    for _ in range(2):
+        label(base, "ann", Said("accept"))
+    label(base, "bob", Said("reject"))
+    assert base.counts("ann") == {"open": 1, "left": 0, "answered": 1, "yours": 2}
+    assert base.counts("bob") == {"open": 1, "left": 1, "answered": 1, "yours": 1}
+    assert base.counts("eve") == {"open": 1, "left": 1, "answered": 1, "yours": 0}
 
 
 def test_the_same_clip_is_not_asked_for_twice(base):

@@ -14,6 +14,9 @@ import numpy as np
 
 # A page has about a megabyte.
 _KEPT = 8
+# Where light comes from. The package's own light is a photograph of a room, which some browsers draw white on white.
+_LIGHTS = ((0.0, -5.0, 3.0), (0.0, 5.0, 3.0), (5.0, 0.0, 3.0), (-5.0, 0.0, 3.0))
+_BRIGHTNESS = 2.0
 
 
 def available() -> bool:
@@ -57,6 +60,9 @@ def record(model: mujoco.MjModel, positions: np.ndarray, seconds: float) -> byte
         try:
             scene = mjviser.ViserMujocoScene(server, model, num_envs=1)
             scene.camera_tracking_enabled = False  # It would follow heights too, and the floor would move.
+            server.scene.configure_environment_map(None)
+            for number, place in enumerate(_LIGHTS):
+                server.scene.add_light_directional(f"/light{number}", intensity=_BRIGHTNESS, position=place)
             recording, first = None, np.zeros(3)
             for state in positions:
                 data.qpos[:] = state

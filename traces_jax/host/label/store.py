@@ -283,18 +283,25 @@ class Store:
         return row["id"], flat.reshape(-1, int(self.fact("nq")))[: row["length"]]
 
     def counts(self, annotator: str) -> dict[str, int]:
-        """How many clips wait for answers now, are answered in all, and by this annotator."""
-        left = self._base.execute(
-            "SELECT count(*) FROM clips WHERE taken_at IS NULL AND asked_at IS NOT NULL AND (SELECT count(*) "
-            "FROM showings WHERE clip = clips.id AND NOT repeat AND answered_at IS NOT NULL) < ?",
-            (self._each(),),
-        ).fetchone()[0]
-        answered, own = self._base.execute(
-            "SELECT count(DISTINCT clip), total(annotator = ?) FROM showings "
-            "WHERE answered_at IS NOT NULL AND NOT repeat",
-            (annotator,),
+        """How many clips wait for answers now, by anybody and by this annotator, and how many have answers.
+
+        open: clips that too few have labelled; left: those of them that this annotator can label; answered: clips that
+        enough have labelled; yours: clips that this annotator has.
+        """
+        enough = (
+            "(SELECT count(*) FROM showings WHERE clip = clips.id AND NOT repeat AND answered_at IS NOT NULL) >= :each"
+        )
+        own = (
+            "EXISTS (SELECT 1 FROM showings WHERE clip = clips.id AND annotator = :annotator AND NOT repeat "
+            "AND answered_at IS NOT NULL)"
+        )
+        waiting = f"taken_at IS NULL AND asked_at IS NOT NULL AND NOT {enough}"
+        found = self._base.execute(
+            f"SELECT total({waiting}) AS open, total({waiting} AND NOT {own}) AS left, total({enough}) AS answered, "
+            f"total({own}) AS yours FROM clips",
+            {"each": self._each(), "annotator": annotator},
         ).fetchone()
-        return {"left": left, "answered": answered, "yours": int(own)}
+        return {name: int(value) for name, value in dict(found).items()}
 
     # --- Everything, for export, agreement and import.
 

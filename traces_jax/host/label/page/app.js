@@ -163,20 +163,23 @@ async function more() {
   }
   for (const clip of page.queue) load(clip, `api/clip/${clip.id}`);
   count(found);
-  if (page.queue[0] !== before || !page.queue.length) present(found.state);
+  if (page.queue[0] !== before || !page.queue.length) present(found);
 }
 
-async function present(state) {
+// progress: what the server has just said; nothing right after an answer.
+async function present(progress = {}) {
   const clip = page.queue[0];
   flat();
   for (const button of $("answers").querySelectorAll("button")) button.disabled = !clip && button.id !== "undo";
   video.hidden = !clip;
   $("wait").hidden = Boolean(clip);
   if (!clip) {
-    if (state === "complete") return finish();
-    $("wait").textContent = state === "stopped"
+    if (progress.state === "complete") return finish();
+    $("wait").textContent = progress.state === "stopped"
       ? "The training is not running. Clips appear here when it goes on."
-      : "The learner is learning from your answers. The next clips appear by themselves.";
+      : progress.open
+        ? "Other people have the clips that are left. The next ones appear by themselves."
+        : "The learner is learning from your answers. The next clips appear by themselves.";
     clearTimeout(page.timer);
     page.timer = setTimeout(() => { if (!page.queue.length) more(); }, POLL);
     return;
@@ -188,7 +191,7 @@ async function present(state) {
     if (clip !== page.queue[0]) return;
     if (!clip.url) {
       clearTimeout(page.timer);
-      page.timer = setTimeout(present, POLL);
+      page.timer = setTimeout(() => present(), POLL);
       return;
     }
     $("wait").hidden = true;
@@ -310,7 +313,7 @@ function answer(verdict) {
   page.queue.shift();
   URL.revokeObjectURL(clip.url);
   say(SAID[verdict]);
-  present("training");
+  present();
   inTurn(() => call("answer", said)).then(count, (error) => note(error.message));
   if (page.queue.length < 3) more();
 }
