@@ -117,8 +117,6 @@ def training_config(config: Config) -> Config:
         method=dataclasses.replace(config.method, source="oracle", solver="ppo_lag"),
         # With a rate that decays to zero, the last moments would have nearly the same policies.
         ppo=dataclasses.replace(config.ppo, actor_lr_decay=False),
-        # The behaviour without a limit needs a multiplier that can be zero.
-        lagrange=dataclasses.replace(config.lagrange, rule="adam"),
         run=dataclasses.replace(config.run, chunk=1),
     )
     if settings.moments > training.iterations + 1:
