@@ -1,4 +1,4 @@
-"""The paper's appendix on two tasks, in one study: d, wrong labels, the clamp, selection, labels of full trajectories, b = 50.
+"""The paper's appendix on two tasks in one study: d, wrong labels, clamp, selection, full trajectories, b = 50.
 
 d = 0.9, right labels, a clamp of -7 and half of the labels for uncertain trajectories are one row, the base.
 """

@@ -46,9 +46,7 @@ class Kind:
 
 
 _KINDS = {
-    "episode/return": Kind(
-        "return", "sum of rewards of an episode", "Of the policy with its noise, while it learns."
-    ),
+    "episode/return": Kind("return", "sum of rewards of an episode", "Of the policy with its noise, while it learns."),
     "episode/cost": Kind(
         "true cost", "sum of costs of an episode", "Dashed: the limit, which the learner does not know."
     ),
