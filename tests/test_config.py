@@ -350,7 +350,7 @@ PAPER = {
     "query.min_cv": 0.0, "refit.passes": 5, "refit.steps": 13, "refit.new_batch": 8, "refit.stored_batch": 24,
     "refit.store": 1000, "refit.lr": 1e-3, "refit.weight_decay": 1e-4, "refit.max_grad_norm": 1e9,
     "refit.target_accuracy": 0.975, "constraint.form": "jensen", "constraint.d": 0.9,
-    "constraint.policy": "noisy", "constraint.keep": False, "estimator.memory": False,
+    "constraint.shape": "plain", "constraint.policy": "noisy", "constraint.keep": False, "estimator.memory": False,
     # The rest of the paper's settings, which experiment files say by themselves.
     "constraint.cost_limit": 25.0, "labels.noise": 0.0, "query.budget": 0, "method.source": "traces",
     "method.solver": "ppo_lag",
@@ -551,7 +551,7 @@ def test_what_shapes_every_run_is_never_without_effect(source):
     idle = config_lib.without_effect(make_config(method={"source": source}))
     assert not [path for path in idle if path.startswith(("ppo.", "policy.", "environment.", "run.", "lagrange."))]
     assert ("estimator.clamp" in idle) == (source != "traces") == ("constraint.form" in idle) == ("query.rule" in idle)
-    assert ("constraint.correction" in idle) == (source != "traces")
+    assert ("constraint.correction" in idle) == (source != "traces") == ("constraint.shape" in idle)
     assert ("ct.hidden" in idle) == (source != "ct") and ("rlsf.alpha" in idle) == (source != "rlsf")
     assert ("estimator.init" in idle) == (source == "oracle") == ("refit.lr" in idle) == ("query.budget" in idle)
     assert ("labels.interval" in idle) == (source == "oracle")

@@ -11,6 +11,7 @@ from helpers import make_config, train
 from traces_jax import tasks
 from traces_jax.core import agent, batch, episodes, kept, normalize, spread
 from traces_jax.core import learner as learner_lib
+from traces_jax.estimator import credit
 from traces_jax.host.run import evaluation
 from traces_jax.sources import correction
 
@@ -30,6 +31,15 @@ def test_costs_are_divided_by_their_deviation_in_this_iteration_by_hand():
     np.testing.assert_allclose(batch.cost_unit(guilty, tolerance), deviation + 0.001, rtol=1e-5)
     np.testing.assert_allclose(batch.cost_unit(1e-3 * guilty, tolerance), 1e-3 * deviation + 0.001, rtol=1e-5)
     np.testing.assert_allclose(batch.cost_unit(jnp.full((5, 2), 3.0), tolerance), 0.001, rtol=1e-5)
+
+
+def test_tempered_costs_sum_to_the_logarithm_and_are_the_chance_of_a_violation_near_zero():
+    cost = jnp.asarray([0.0, 0.5, 2.0, 300.0])
+    found = credit.tempered(jnp.cumsum(cost), cost)
+    np.testing.assert_allclose(found, np.diff(np.log1p([0.0, 0.0, 0.5, 2.5, 302.5])), rtol=1e-5)
+    np.testing.assert_allclose(found.sum(), np.log1p(302.5), rtol=1e-6)
+    small = jnp.asarray([0.01])
+    np.testing.assert_allclose(credit.tempered(small, small), 1 - np.exp(-0.01), atol=1e-6)
 
 
 # --- Which episodes are measured -----------------------------------------------------------------------------------

@@ -236,6 +236,17 @@ def test_each_critic_has_its_own_penalty():
     assert optax.tree.norm(penalised.cost_critic.params) < optax.tree.norm(plain.cost_critic.params)
 
 
+@pytest.mark.parametrize(("penalty", "stays"), [(PPOConfig().cost_critic_l2, True), (1e-3, False)])
+def test_a_critic_of_what_does_not_cost_yet_keeps_its_weights(penalty, stays):
+    """Four thousand steps without a cost. Adam takes whole steps of a penalty, however small, until nothing is left."""
+    modules = dataclasses.replace(make_modules(), critic=Critic(hidden=(32, 32), activation="relu"))
+    agent = agent_lib.init(modules, jax.random.key(0), OBSERVATIONS, OBSERVATIONS)
+    samples = dataclasses.replace(make_samples(modules, agent), cost_target=jnp.zeros(SAMPLES))
+    updated, _ = run_update(modules, agent, samples, cost_critic_l2=penalty, passes=4000, critic_lr=3e-4, actor_lr=0.0)
+    size = [float(optax.tree.norm(of.cost_critic.params)) for of in (agent, updated)]
+    assert (size[1] > 0.5 * size[0]) if stays else (size[1] < 0.01 * size[0]), size
+
+
 @pytest.mark.parametrize("bound", [0.5, 0.01])
 def test_gradient_norm_bound_applies_to_every_network(bound):
     """Adam hides the size of one gradient from its step, but its first moment is a tenth of it."""

@@ -179,7 +179,8 @@ def test_after_a_refit_open_episodes_are_encoded_anew():
     expected = credit.clamped_mean(mu, sigma, clamp=config.estimator.clamp)
     memory = jnp.where(transitions.ended[-1][:, None, None], 0.0, jnp.moveaxis(carry, 1, 0))
     total = jnp.where(transitions.ended[-1], 0.0, episodes.running_sum(expected, transitions.ended)[-1])
-    cost = expected[-3:]
+    summed = episodes.running_sum(expected, transitions.ended)
+    cost = credit.tempered(summed, expected)[-3:]
     tracked = np.asarray([0, 2, 4])
     other = np.asarray([1, 3, 5])
     assert (np.asarray(source.open.length)[[1, 3, 5]] > 3).any(), "an episode must have begun before the last rollout"

@@ -36,7 +36,7 @@ _OF_SOURCES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("rlsf.",): ("rlsf",),
     (
         *(path for path in all_fields() if path.startswith("estimator.") and path != "estimator.init"),
-        *("query.rule", "query.random_share", "query.min_cv", "constraint.form", "constraint.d"),
+        *("query.rule", "query.random_share", "query.min_cv", "constraint.form", "constraint.d", "constraint.shape"),
     ): ("traces",),
 }
 
@@ -47,7 +47,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         "method.source=oracle is given the true cost",
         (
             *("estimator.", "ct.", "rlsf.", "query.", "pool.", "refit.", "method.order"),
-            *("constraint.form", "constraint.d", "constraint.correction"),
+            *("constraint.form", "constraint.d", "constraint.shape", "constraint.correction"),
             *("constraint.beyond_horizon", "labels.by", "labels.interval", "labels.terminal_only", "labels.noise"),
         ),
     ),

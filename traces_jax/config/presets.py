@@ -90,6 +90,7 @@ _PAPER: dict[str, Any] = {
     "constraint": {
         "form": "jensen",
         "d": 0.9,
+        "shape": "plain",
         "policy": "noisy",
         "correction": 0,
         "keep": False,

@@ -113,7 +113,9 @@ class PPOConfig:
     cost_gae_lambda: float = fraction(0.95)
     max_grad_norm: float = positive(0.5)
     reward_critic_l2: float = nonnegative(1e-3)
-    cost_critic_l2: float = nonnegative(1e-3)
+    # While nothing costs yet, a penalty is the only gradient, and Adam takes whole steps of it until all
+    # weights are zero. From there a network learns nothing.
+    cost_critic_l2: float = nonnegative(0.0)
 
 
 @settings
@@ -157,6 +159,9 @@ class ConstraintConfig:
     # "probability": the mean estimated probability of an acceptable trajectory must be at least d (as released).
     # "jensen": the mean summed cost must be at most -log d (as in the paper), which is sufficient for the former.
     form: str = choice("probability", "probability", "jensen")
+    # Cost of a step, from its credit: "tempered" is the increase of log(1 + summed credit), see `credit.tempered`;
+    # "plain" is the credit.
+    shape: str = choice("tempered", "tempered", "plain")
     # Whether a learned cost is expected to go on after an episode that its horizon cut off, as released. A label is of
     # the episode alone.
     beyond_horizon: bool = switch(False)

@@ -31,6 +31,18 @@ _POINTS, _WEIGHTS = (
 _DEPTH = 22.0
 
 
+def tempered(summed: jax.Array, cost: jax.Array) -> jax.Array:
+    """The increase of log(1 + C) at each step, where C is the cost summed so far.
+
+    C = -log p for an episode that is acceptable with probability p. log(1 + C) equals the probability of a violation
+    1 - p to second order in C. So near the constraint this is the cost of the chance constraint itself. Where p is
+    nearly 0, it still has a slope, and a few hopeless episodes do not outweigh all others.
+    summed: [...] including this step; cost: [...] of this step.
+    """
+    chex.assert_equal_shape([summed, cost])
+    return jnp.log1p(summed) - jnp.log1p(jnp.maximum(summed - cost, 0.0))
+
+
 def sample(mu: jax.Array, sigma: jax.Array, noise: jax.Array, *, clamp: Number) -> jax.Array:
     """Log credits -min(U, -clamp) in [clamp, 0], differentiable in mu and sigma. noise: [...] standard normal."""
     chex.assert_equal_shape([mu, sigma, noise])

@@ -251,10 +251,11 @@ class Traces(Labelled):
             limit = jnp.asarray(1.0 - config.constraint.d, jnp.float32)
         else:
             (noisy, mean), limit = episodes.both(judged, "costs"), self.budget(config, state)
+        tempered = config.constraint.shape == "tempered"
         verdict = judge(
             config,
             collected,
-            cost=cost,
+            cost=credit.tempered(summed, cost) if tempered else cost,
             noisy=noisy,
             mean=mean,
             limit=limit,
