@@ -28,7 +28,7 @@ lint: $(STAMP)  ## Check style and types.
 	$(BIN)/mypy
 
 docs: $(STAMP)  ## Build the documents as a site that needs no network: site/index.html.
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(STAMP)  ## Print the speed table, and what a study costs.
 	$(BIN)/python -m benchmarks.speed

@@ -16,7 +16,7 @@ def python_of(folder: pathlib.Path, flag: str, base: str, packages: Sequence[str
 
     python = folder / "bin" / "python"
     if not python.exists():
-        found = shutil.which(base)
+        found = _interpreter(base)
         if found is None:
             raise errors.UserError(
                 f"--{flag}={folder} is not right: it does not exist, and there is no {base} to make it with; the "
@@ -26,3 +26,12 @@ def python_of(folder: pathlib.Path, flag: str, base: str, packages: Sequence[str
         subprocess.run([found, "-m", "venv", folder], check=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
     return str(python.absolute())
+
+
+def _interpreter(name: str) -> str | None:
+    """An interpreter such as python3.10 that runs: on the path, or of pyenv, whose commands on the path may not run."""
+    folders = sorted((pathlib.Path.home() / ".pyenv/versions").glob(f"{name.removeprefix('python')}.*/bin"))
+    for found in [shutil.which(name), *(str(folder / "python") for folder in folders)]:
+        if found and subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return found
+    return None

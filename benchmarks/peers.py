@@ -8,9 +8,8 @@ OmniSafe needs Python 3.10 and old packages, so it has a virtual environment of 
 the first call from the package index. There its best setting is looked for: numbers of environments, each a process
 of its own, and of PyTorch's threads. Then both train one seed from its start for as many epochs, in turns: --steps
 an epoch, two hidden layers of 64, up to 40 passes over minibatches of 64 until the KL is above 0.02. Ours have 50,
-since
-64 does not divide an epoch: that is more work. Starting and compiling
-are not counted. CPU seconds are printed, too: on a machine that does other work they say more than a clock.
+since 64 does not divide an epoch: that is more work. Starting and compiling are not counted. CPU seconds are printed,
+too: on a machine that does other work they say more than a clock.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The door for Brax."""
+"""The entry point for Brax."""
 
 import subprocess
 import sys

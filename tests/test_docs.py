@@ -250,7 +250,7 @@ class References(html.parser.HTMLParser):
 def test_the_site_is_built_without_a_warning_and_loads_nothing_from_outside(tmp_path):
     pytest.importorskip("mkdocs")
     pytest.importorskip("material")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     pages = list(tmp_path.rglob("*.html"))

@@ -390,7 +390,7 @@ def test_an_estimator_learns_what_is_acceptable(tmp_path, capsys):
     said = json.loads((tmp_path / "out/estimator.json").read_text(), parse_constant=pytest.fail)
     assert said["kind"] == "traces" and said["task"] == "ProbeBudget"
     assert said["trajectories"] == {"fitted": 324, "chosen_by": 36, "held_out": 40, "stored": 16}
-    assert said["held_out"]["prefixes"]["right"] >= 0.95 > said["held_out"]["prefixes"]["accepted"] + 0.1
+    assert said["held_out"]["prefixes"]["accuracy"] >= 0.95 > said["held_out"]["prefixes"]["accepted"] + 0.1
     assert said["steps"] < 1200, "it stops when it is right often enough"
     assert "credit where none" in capsys.readouterr().out
     # All of it once more from the files: other episodes, judged by what was saved.

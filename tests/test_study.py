@@ -74,8 +74,8 @@ def test_the_appendix_has_every_value_of_the_paper():
             ("constraint.cost_limit", 25.0, {50.0}),
         ):
             assert {found.get(path, default) for found in settings.values()} == {default, *others}
-        assert {name for name, found in settings.items() if found["query.budget"] == 5000} == {"wholes", "b=50"}
-        assert settings["wholes"]["labels.terminal_only"] and settings["random"]["query.rule"] == "random"
+        assert {name for name, found in settings.items() if found["query.budget"] == 5000} == {"full", "b=50"}
+        assert settings["full"]["labels.terminal_only"] and settings["random"]["query.rule"] == "random"
         assert all(row.seeds == 4 and row.warm for row in own) and len(own) == 12
 
 

@@ -1,4 +1,4 @@
-"""The paper's appendix on two tasks, in one study: d, wrong labels, the clamp, selection, labels of wholes, b = 50.
+"""The paper's appendix on two tasks in one study: d, wrong labels, clamp, selection, full trajectories, b = 50.
 
 d = 0.9, right labels, a clamp of -7 and half of the labels for uncertain trajectories are one row, the base.
 """
@@ -22,7 +22,7 @@ _FEW: dict[str, dict[str, Any]] = {
 }
 # 5000 each.
 _MANY: dict[str, dict[str, Any]] = {
-    "wholes": {"labels.terminal_only": True},
+    "full": {"labels.terminal_only": True},
     "b=50": {"constraint.cost_limit": 50.0},
 }
 

@@ -9,7 +9,7 @@ def get_study():
     for task in ("Ant", "HalfCheetah", "AntRun", "CarRun"):
         many = labelled(task, 5000)
         rows += [
-            Row(task, "traces", "wholes", {**many, "labels.terminal_only": True}, warm=True),
+            Row(task, "traces", "full", {**many, "labels.terminal_only": True}, warm=True),
             Row(task, "traces", "prefixes", many, warm=True),
         ]
-    return Study(rows, compare=[("traces wholes", "traces prefixes")])
+    return Study(rows, compare=[("traces full", "traces prefixes")])

@@ -165,7 +165,7 @@ def _fit(
     def right(fitted: Trained) -> float:
         log_probability, _ = _look(program, recording, split.choose, fitted.params)
         mask = recording.mask[split.choose]
-        return _judged(log_probability[mask], recording.labels[split.choose][mask])["right"]
+        return _judged(log_probability[mask], recording.labels[split.choose][mask])["accuracy"]
 
     state = pretrain_lib.begin(fitted)
     best = Fit(fitted, right(fitted), 0)
@@ -221,11 +221,11 @@ def _held_out(
     log_probability, credit = _look(program, recording, chosen, estimator)
     said, mask, cost = recording.labels[chosen], recording.mask[chosen], recording.costs(chosen)
     whole, inside = log_probability[:, -1], np.arange(cost.shape[1]) < recording.length[chosen, None]
-    wholes = diagnostics.summarize(said[:, -1], np.exp(whole), cost, np.where(inside, credit, np.nan))
+    full = diagnostics.summarize(said[:, -1], np.exp(whole), cost, np.where(inside, credit, np.nan))
     known = mask[:, -1]
     return {
         "prefixes": _judged(log_probability[mask], said[mask]),
-        "wholes": _judged(whole[known], said[known, -1]) | {"credit_where_none": wholes["credit_where_none"]},
+        "full trajectories": _judged(whole[known], said[known, -1]) | {"credit_where_none": full["credit_where_none"]},
     }
 
 
@@ -234,7 +234,7 @@ def _judged(log_probability: np.ndarray, said: np.ndarray) -> dict[str, float]:
     scores = credit_lib.scores(jnp.asarray(log_probability), jnp.asarray(said), jnp.ones(said.shape))
     probability = np.exp(log_probability)
     return {
-        "right": float(scores.accuracy),
+        "accuracy": float(scores.accuracy),
         "precision": float(scores.precision),
         "recall": float(scores.recall),
         "accepted": float(said.mean()),
@@ -250,7 +250,7 @@ def _table(
     view = rich.table.Table("", title=title)
     for column in found:
         view.add_column(column, justify="right", no_wrap=True)
-    for name in found["wholes"]:
+    for name in found["full trajectories"]:
         form = ".2f" if name in ("calibration_error", "credit_where_none") else ".1%"
         cells = [format(own[name], form) if name in own else "" for own in found.values()]
         view.add_row(name.replace("_", " "), *cells)

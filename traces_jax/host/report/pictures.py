@@ -46,13 +46,13 @@ class Kind:
 
 
 _KINDS = {
-    "episode/return": Kind("return", "sum of rewards of an episode"),
+    "episode/return": Kind("return", "sum of rewards of an episode", "Of the policy with its noise, while it learns."),
     "episode/cost": Kind(
         "true cost", "sum of costs of an episode", "Dashed: the limit, which the learner does not know."
     ),
     "episode/accepted": Kind("acceptable episodes", "share of episodes", "A moving average over 5 % of the run.", True),
     "constraint/multiplier": Kind("multiplier", "weight of the cost", "The weight of the cost in the policy update."),
-    "labels/trajectories": Kind("labels used", "labelled trajectories"),
+    "labels/trajectories": Kind("labels used", "labelled trajectories", "Since the start of the run."),
     "estimate/right": Kind(
         "accuracy of the estimator",
         "share of new trajectories",
@@ -60,7 +60,11 @@ _KINDS = {
         "the run.",
         True,
     ),
-    "estimate/jensen_gap": Kind("Jensen gap", "log E[p^] - E[log p^]"),
+    "estimate/jensen_gap": Kind(
+        "Jensen gap",
+        "log E[p^] - E[log p^]",
+        "How much stricter it would be to bound the mean summed credit than the mean of p^.",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""The door to an engine, and the process that every engine starts for a step."""
+"""What every engine offers, and the process that every engine starts for a step."""
 
 import dataclasses
 import os
