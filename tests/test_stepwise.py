@@ -353,7 +353,7 @@ def test_pretrained_models_are_saved_scored_and_refused(source, changes, tmp_pat
     host.pretrain(config, write(tmp_path / "a.hdf5", record(episodes=200)), tmp_path / "out")
     said = json.loads((tmp_path / "out/estimator.json").read_text(), parse_constant=pytest.fail)
     assert said["kind"] == source
-    assert said["held_out"]["prefixes"]["right"] > 0.85 > said["held_out"]["prefixes"]["accepted"]
+    assert said["held_out"]["prefixes"]["accuracy"] > 0.85 > said["held_out"]["prefixes"]["accepted"]
     judge = score.load(tmp_path / "out", None)
     high, low = np.zeros((2, 1, 10, 2), np.float32) + np.asarray([5.0, 0.0], np.float32)
     high[..., 1] = 0.9

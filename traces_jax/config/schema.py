@@ -89,9 +89,9 @@ class NormalizeConfig:
 
     observations: bool = switch(True)
     rewards: bool = switch(True)
-    # "iteration": divide costs by their standard deviation in this iteration, so that the multiplier means the same on
-    # every task and at every time of a run. "learned": divide the costs of an estimator by their standard deviation
-    # since the start, cut at 5 of them, but not the true cost. "always": both.
+    # "iteration": divide learned costs by their standard deviation in this iteration, so that the multiplier means the
+    # same on every task and at every time of a run. "learned": divide them by their standard deviation since the start,
+    # cut at 5 of them. "always": the same for the true cost, which is left as it is otherwise.
     costs: str = choice("iteration", "iteration", "learned", "always", "never")
 
 

@@ -103,8 +103,7 @@ def make(
     if config.normalize.rewards:
         reward = normalize.scale(updated.reward, reward)
     unit = jnp.ones(())
-    # Solvers that do more than weigh costs by a multiplier expect a true cost in its own unit.
-    if config.normalize.costs == "iteration" and (learned or solver.weighs_cost):
+    if config.normalize.costs == "iteration" and learned:
         unit = cost_unit(cost, tolerance)
         cost = cost / unit
     elif config.normalize.costs == "always" or (config.normalize.costs == "learned" and learned):

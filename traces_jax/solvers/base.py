@@ -57,11 +57,7 @@ class Solver(abc.ABC):
       horizon: steps of an episode of the task.
       one_lane_at_a_time: under vmap, update the lanes one after the other instead of in one batch. On a CPU that is
         faster: each lane stops as soon as its own policy exceeds the target KL.
-      weighs_cost: whether cost advantages are only weighed by a multiplier that finds its own level, so that they may
-        have any scale.
     """
-
-    weighs_cost = False
 
     def __init__(self, modules: Modules, *, horizon: int, one_lane_at_a_time: bool):
         self.modules = modules

@@ -10,8 +10,6 @@ from traces_jax.solvers.lagrangian import Lagrangian, LagrangianState
 class PPOLag(Lagrangian):
     """Updates the multiplier first, from the episodes just finished, then the policy with the multiplier fixed."""
 
-    weighs_cost = True
-
     def update(self, config, state, batch, verdict, key, progress):
         multiplier, weight, multiplier_row = lagrangian.ascend(
             config.lagrange, state.multiplier, verdict, maximum=config.lagrange.maximum
