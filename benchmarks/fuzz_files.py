@@ -268,7 +268,7 @@ def _problem(form: Format, path: pathlib.Path) -> str:
 
 
 _FLIPS = flags.DEFINE_integer("flips", 1000, "Changed bytes for each format.")
-_FORMATS = flags.DEFINE_list("formats", list(FORMATS), "Which, separated by commas.")
+_FORMATS = flags.DEFINE_list("fuzzed", list(FORMATS), "Formats of files, separated by commas.")
 # Other drivers have this flag too, and tests load them into one process.
 _SEED = flags.DEFINE_integer("seed", 0, "Another changes other bytes.", allow_override=True)
 

@@ -87,7 +87,8 @@ def test_weights_and_biases_offline(tmp_path, monkeypatch):
     write(tmp_path / "run", kinds, 0, 2)
     write(tmp_path / "run", kinds, 2, 1)
     found = sorted((tmp_path / "run/wandb").glob("offline-run-*"))
-    identities = [path.name.rpartition("-")[2] for path in found]
+    # offline-run-<time>-<identity>; a second run of an identity within a second has a number after it.
+    identities = [path.name.split("-")[3] for path in found]
     assert len(found) == 4 and len(set(identities)) == 2
     for path in found:
         logged = next(path.glob("*.wandb"))
