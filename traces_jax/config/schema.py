@@ -85,7 +85,7 @@ class CriticConfig:
 
 @settings
 class NormalizeConfig:
-    """What is normalized with running statistics."""
+    """What is normalized, and by which statistics."""
 
     observations: bool = switch(True)
     rewards: bool = switch(True)

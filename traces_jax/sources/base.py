@@ -91,7 +91,8 @@ class Verdict:
       measure: [] the constrained quantity, which the solver acts on; NaN before the first episode has ended.
       deployed: [] the same of the policy to deploy, see `core/kept.py`.
       limit: [] upper bound of the measure.
-      tolerance: [] a violation of this size counts as full; also the unit in which cost advantages matter.
+      tolerance: [] a violation of this size matters: the kept policy satisfies the constraint by half of it, and costs
+        that vary by less than a hundredth of it are noise.
       fresh: [] whether episodes ended in this rollout, so that the measure has changed.
     """
 
@@ -103,7 +104,7 @@ class Verdict:
     fresh: jax.Array
 
 
-# A violation of a summed cost by this share of its limit counts as full.
+# A violation of a summed cost by this share of its limit matters.
 _TOLERANCE = 0.1
 
 
@@ -132,7 +133,7 @@ def on_sum(
     config: Config, collected: Collected, *, cost: jax.Array, noisy: jax.Array, mean: jax.Array, limit: jax.Array
 ) -> Verdict:
     """The same for the mean summed cost of an episode as measure."""
-    # A limit of zero must not make every cost a full violation.
+    # With a limit of zero, there must be a tolerance too.
     tolerance = _TOLERANCE * jnp.maximum(limit, 1.0)
     return judge(config, collected, cost=cost, noisy=noisy, mean=mean, limit=limit, tolerance=tolerance)
 

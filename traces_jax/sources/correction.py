@@ -57,8 +57,7 @@ def chance(key: jax.Array, plays_mean: jax.Array, *, share: float) -> jax.Array:
     """Scores [N] in [0, 1): the highest are a draw at random, half of it from episodes of the mean action.
 
     A root of a uniform number is a weighted draw without replacement (Efraimidis and Spirakis, 2006). plays_mean: [N];
-    share: of the environments that play the mean action, 0 for a draw in which
-    all are alike. key: consumed.
+    share: of the environments that play the mean action, 0 for a draw in which all are alike. key: consumed.
     """
     uniform = jax.random.uniform(key, plays_mean.shape)
     return jnp.where(plays_mean, uniform ** (share / (1.0 - share)), uniform) if share else uniform
