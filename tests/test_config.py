@@ -256,7 +256,7 @@ def test_static_fields_shape_the_program_and_traced_ones_do_not(path):
 def test_the_traced_fields():
     """A field that changes side changes what a sweep can do and what compiles; that should not happen unnoticed."""
     assert TRACED == [
-        "constraint.cost_limit", "constraint.d", "cup.max_grad_norm", "cup.maximum", "cup.target_kl",
+        "constraint.cost_limit", "constraint.d", "constraint.initial_d", "constraint.ramp", "cup.max_grad_norm", "cup.maximum", "cup.target_kl",
         "estimator.action_clip",
         "estimator.clamp", "focops.maximum", "focops.temperature", "focops.trust", "labels.noise",
         "lagrange.initial", "lagrange.lr", "lagrange.maximum", "lagrange.proportional", "p3o.kappa",
@@ -349,7 +349,7 @@ PAPER = {
     "labels.early_end": "violating", "query.batch": 20, "query.rule": "cv", "query.random_share": 0.0,
     "query.min_cv": 0.0, "refit.passes": 5, "refit.steps": 13, "refit.new_batch": 8, "refit.stored_batch": 24,
     "refit.store": 1000, "refit.lr": 1e-3, "refit.weight_decay": 1e-4, "refit.max_grad_norm": 1e9,
-    "refit.target_accuracy": 0.975, "constraint.form": "jensen", "constraint.d": 0.9,
+    "refit.target_accuracy": 0.975, "constraint.form": "jensen", "constraint.d": 0.9, "constraint.initial_d": 1.0,
     "constraint.policy": "noisy", "constraint.keep": False, "estimator.memory": False,
     # The rest of the paper's settings, which experiment files say by themselves.
     "constraint.cost_limit": 25.0, "labels.noise": 0.0, "query.budget": 0, "method.source": "traces",

@@ -12,7 +12,7 @@ from traces_jax import tasks
 from traces_jax.core import agent, batch, episodes, kept, normalize, spread
 from traces_jax.core import learner as learner_lib
 from traces_jax.host.run import evaluation
-from traces_jax.sources import correction
+from traces_jax.sources import correction, traces
 
 SMALL = {
     "task": "ProbeBudget", "physics": "native", "steps": 160, "environment": {"count": 4, "steps": 10},
@@ -30,6 +30,30 @@ def test_costs_are_divided_by_their_deviation_in_this_iteration_by_hand():
     np.testing.assert_allclose(batch.cost_unit(guilty, tolerance), deviation + 0.001, rtol=1e-5)
     np.testing.assert_allclose(batch.cost_unit(1e-3 * guilty, tolerance), 1e-3 * deviation + 0.001, rtol=1e-5)
     np.testing.assert_allclose(batch.cost_unit(jnp.full((5, 2), 3.0), tolerance), 0.001, rtol=1e-5)
+
+
+# --- The limit -----------------------------------------------------------------------------------------------------
+
+
+def test_the_required_probability_rises_by_hand():
+    """From 0.5 to 0.9 in the first 60 % of the run; never above d, and at d all the time from initial_d=1."""
+    rising = make_config(constraint={"d": 0.9, "initial_d": 0.5, "ramp": 0.6}).constraint
+    found = [float(traces.required(rising, jnp.float32(progress))) for progress in (0.0, 0.3, 0.6, 1.0)]
+    np.testing.assert_allclose(found, [0.5, 0.7, 0.9, 0.9], rtol=1e-6)
+    for d in (0.9, 0.3):
+        constant = make_config(constraint={"d": d, "initial_d": 1.0}).constraint
+        np.testing.assert_allclose(traces.required(constant, jnp.float32(0.0)), d, rtol=1e-6)
+
+
+def test_the_policy_to_deploy_is_held_to_the_final_limit():
+    """While one in two may violate, a policy of which nine in ten are acceptable, but not with a margin, is not kept."""
+    _, state, rows = train(
+        make_config(**SMALL, method={"source": "traces"}, constraint={"initial_d": 0.5, "ramp": 1.0, "d": 0.9})
+    )
+    np.testing.assert_allclose(rows["constraint/limit"][0], [0.5, 0.4, 0.3, 0.2], rtol=1e-5)
+    kept_at = int(state.kept.iteration[0])
+    gap = rows["constraint/deployed"][0, kept_at] - (0.1 - 0.05)
+    np.testing.assert_allclose(state.kept.gap[0], gap, atol=1e-5)
 
 
 # --- Which episodes are measured -----------------------------------------------------------------------------------

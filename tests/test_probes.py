@@ -17,7 +17,7 @@ def probe(task, iterations, *, environment, ppo, **changes):
         task=task,
         steps=iterations * environment["count"] * environment["steps"],
         environment=environment,
-        policy={"hidden": (64,), "activation": "tanh", "final_noise": 1.0},
+        policy={"hidden": (64,), "activation": "tanh"},
         critic={"hidden": (16,), "activation": "tanh"},
         normalize={"observations": False, "rewards": False, "costs": "never"},
         ppo={"critic_lr": 1e-2, "gamma": 0.9, "entropy": 0.0, "reward_critic_l2": 0.0, "cost_critic_l2": 0.0} | ppo,

@@ -19,7 +19,7 @@ OWN = "examples.crpo:CRPO"
 SMALL = {
     "task": "ProbeBudget",
     "environment": {"count": 8, "steps": 30},
-    "policy": {"hidden": (16,), "activation": "tanh", "final_noise": 1.0},
+    "policy": {"hidden": (16,), "activation": "tanh"},
     "critic": {"hidden": (16,), "activation": "tanh"},
     "normalize": {"observations": False, "rewards": False, "costs": "never"},
 }

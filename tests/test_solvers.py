@@ -215,6 +215,7 @@ def test_the_gap_is_in_the_unit_of_advantages(name):
         measure=jnp.float32(35.0),
         deployed=jnp.float32(35.0),
         limit=jnp.float32(25.0),
+        final=jnp.float32(25.0),
         tolerance=jnp.float32(2.5),
         fresh=jnp.asarray(True),
     )

@@ -30,13 +30,16 @@ _READ_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("method.solver_version",): ("focops", "p3o", *_SECOND_ORDER, "ppo_saute"),
 }
 
+# The required probability while it is still below constraint.d.
+_RISING = ("constraint.initial_d", "constraint.ramp")
+
 # Paths that only some sources of this package read.
 _OF_SOURCES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("ct.",): ("ct",),
     ("rlsf.",): ("rlsf",),
     (
         *(path for path in all_fields() if path.startswith("estimator.") and path != "estimator.init"),
-        *("query.rule", "query.random_share", "query.min_cv", "constraint.form", "constraint.d"),
+        *("query.rule", "query.random_share", "query.min_cv", "constraint.form", "constraint.d", *_RISING),
     ): ("traces",),
 }
 
@@ -47,7 +50,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
         "method.source=oracle is given the true cost",
         (
             *("estimator.", "ct.", "rlsf.", "query.", "pool.", "refit.", "method.order"),
-            *("constraint.form", "constraint.d", "constraint.correction"),
+            *("constraint.form", "constraint.d", *_RISING, "constraint.correction"),
             *("constraint.beyond_horizon", "labels.by", "labels.interval", "labels.terminal_only", "labels.noise"),
         ),
     ),
@@ -89,7 +92,7 @@ _IDLE: tuple[tuple[Callable[[Config], bool], str, tuple[str, ...]], ...] = (
     (
         lambda config: config.constraint.form == "jensen",
         "constraint.form=jensen constrains summed costs, not a probability",
-        ("constraint.correction",),
+        ("constraint.correction", *_RISING),
     ),
     (
         lambda config: config.query.rule == "random",

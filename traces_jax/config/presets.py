@@ -90,6 +90,7 @@ _PAPER: dict[str, Any] = {
     "constraint": {
         "form": "jensen",
         "d": 0.9,
+        "initial_d": 1.0,
         "policy": "noisy",
         "correction": 0,
         "keep": False,

@@ -233,7 +233,7 @@ class Learner:
         # On divergence only learned values are reverted. They are small; the pool and the store are updated in place.
         before = (state.solver, state.normalizers, self.source.learned(state.source))
         solver, normalizers, fitted = jax.tree.map(lambda new, old: jnp.where(sound, new, old), learned, before)
-        gap = kept_lib.gap(verdict.deployed, verdict.limit, verdict.tolerance)
+        gap = kept_lib.gap(verdict.deployed, verdict.final, verdict.tolerance)
         accepted = self.accepted(config, truth.episode_cost, transitions.terminated)
         row = {
             **episodes.summary(truth, accepted, plays_mean),
@@ -241,6 +241,7 @@ class Learner:
             "window/cost": window_means["costs"],
             "constraint/measure": verdict.measure,
             "constraint/limit": verdict.limit,
+            "constraint/final": verdict.final,
             "constraint/gap": verdict.measure - verdict.limit,
             "constraint/deployed": verdict.deployed,
             **batch_row,

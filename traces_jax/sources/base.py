@@ -90,7 +90,8 @@ class Verdict:
       cost: [T, B] of every step.
       measure: [] the constrained quantity, which the solver acts on; NaN before the first episode has ended.
       deployed: [] the same of the policy to deploy, see `core/kept.py`.
-      limit: [] upper bound of the measure.
+      limit: [] upper bound of the measure, now.
+      final: [] the same at the end of the run, for the policy to deploy.
       tolerance: [] a violation of this size matters: the kept policy satisfies the constraint by half of it, and costs
         that vary by less than a hundredth of it are noise.
       fresh: [] whether episodes ended in this rollout, so that the measure has changed.
@@ -100,6 +101,7 @@ class Verdict:
     measure: jax.Array
     deployed: jax.Array
     limit: jax.Array
+    final: jax.Array
     tolerance: jax.Array
     fresh: jax.Array
 
@@ -117,13 +119,18 @@ def judge(
     mean: jax.Array,
     limit: jax.Array,
     tolerance: jax.Array,
+    final: jax.Array | None = None,
 ) -> Verdict:
-    """The verdict on a rollout. cost: [T, B]; noisy, mean: [] the measure of the policy and of its mean action."""
+    """The verdict on a rollout. cost: [T, B]; noisy, mean: [] the measure of the policy and of its mean action.
+
+    final: [] the limit at the end of the run; None if it is that of now.
+    """
     return Verdict(
         cost=cost,
         measure=episodes.constrained(noisy, mean, config, collected.iteration),
         deployed=noisy if config.constraint.policy == "noisy" else mean,
         limit=limit,
+        final=limit if final is None else final,
         tolerance=tolerance,
         fresh=jnp.any(collected.truth.ended),
     )

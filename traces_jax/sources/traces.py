@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from traces_jax.config import Config
+from traces_jax.config import Config, ConstraintConfig
 from traces_jax.core import episodes, networks, normalize, optimize, rollout, spanning
 from traces_jax.core.keys import Stream, substream
 from traces_jax.estimator import credit, network, objective, refit
@@ -63,6 +63,16 @@ class _Judged:
     def totals(self, ended: jax.Array) -> dict[str, jax.Array]:
         """Running sums [T, B] by name. ended: [T, B]."""
         return episodes.running_sums(self.steps, ended, self.before)
+
+
+def required(constraint: ConstraintConfig, progress: jax.Array) -> jax.Array:
+    """The probability [] of an acceptable trajectory that is required now. progress: [] fraction of the run completed.
+
+    It rises linearly from `constraint.initial_d` to `constraint.d`.
+    """
+    d = jnp.asarray(constraint.d, jnp.float32)
+    below = jnp.maximum(d - constraint.initial_d, 0.0)
+    return d - below * jnp.maximum(0.0, 1.0 - progress / constraint.ramp)
 
 
 class Traces(Labelled):
@@ -248,9 +258,11 @@ class Traces(Labelled):
         bias = correction.bias(state.residuals)
         if config.constraint.form == "probability":
             noisy, mean = jnp.clip(episodes.both(judged, "violations") - bias, 0.0, 1.0)
-            limit = jnp.asarray(1.0 - config.constraint.d, jnp.float32)
+            final = jnp.asarray(1.0 - config.constraint.d, jnp.float32)
+            limit = 1.0 - required(config.constraint, collected.iteration / config.iterations)
         else:
             (noisy, mean), limit = episodes.both(judged, "costs"), self.budget(config, state)
+            final = limit
         verdict = judge(
             config,
             collected,
@@ -258,7 +270,8 @@ class Traces(Labelled):
             noisy=noisy,
             mean=mean,
             limit=limit,
-            tolerance=limit,
+            final=final,
+            tolerance=final,
         )
         row = {
             **self._row(config, collected, reading, cost, opened.sums["expected"] if opened is not None else None),

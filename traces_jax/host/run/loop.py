@@ -187,7 +187,7 @@ class _Run:
                     best.consider(
                         done,
                         state,
-                        rows["constraint/deployed"][:, -1] - rows["constraint/limit"][:, -1],
+                        rows["constraint/deployed"][:, -1] - rows["constraint/final"][:, -1],
                         rows["window/return"][:, -1],
                     )
                     keep(state)
