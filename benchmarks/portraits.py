@@ -60,7 +60,7 @@ _TROTTING = {
 # Into the picture: from behind and above, as a person would follow a robot along its lane.
 _FOLLOW: dict[str, Any] = {"azimuth": 30.0, "elevation": -22.0}
 _SIDE: dict[str, Any] = {"azimuth": 105.0, "elevation": -10.0}
-_CIRCLE: dict[str, Any] = {"distance": 2.7, "azimuth": 115.0, "elevation": -28.0, "beside": (-0.25, 0.1, 0.1)}
+_CIRCLE: dict[str, Any] = {"distance": 1.8, "azimuth": 115.0, "elevation": -28.0, "beside": (-0.25, 0.1, 0.1)}
 _UP = (0.0, 0.0, 1.0)
 PORTRAITS = {
     "ant": Portrait("SafetyAntVelocity-v1", {"root": tilted(0, 0, -0.12, (1, 0.4, 0), 9), **_RUNNING}, 3.0, 120, -18),

@@ -256,7 +256,8 @@ def test_static_fields_shape_the_program_and_traced_ones_do_not(path):
 def test_the_traced_fields():
     """A field that changes side changes what a sweep can do and what compiles; that should not happen unnoticed."""
     assert TRACED == [
-        "constraint.cost_limit", "constraint.d", "constraint.initial_d", "constraint.ramp", "cup.max_grad_norm", "cup.maximum", "cup.target_kl",
+        "constraint.cost_limit", "constraint.d", "constraint.initial_d", "constraint.ramp",
+        "cup.max_grad_norm", "cup.maximum", "cup.target_kl",
         "estimator.action_clip",
         "estimator.clamp", "focops.maximum", "focops.temperature", "focops.trust", "labels.noise",
         "lagrange.initial", "lagrange.lr", "lagrange.maximum", "lagrange.proportional", "p3o.kappa",

@@ -46,7 +46,7 @@ def test_the_required_probability_rises_by_hand():
 
 
 def test_the_policy_to_deploy_is_held_to_the_final_limit():
-    """While one in two may violate, a policy of which nine in ten are acceptable, but not with a margin, is not kept."""
+    """Not to the one of now, which lets one in two violate at first."""
     _, state, rows = train(
         make_config(**SMALL, method={"source": "traces"}, constraint={"initial_d": 0.5, "ramp": 1.0, "d": 0.9})
     )
