@@ -135,7 +135,9 @@ def _draw_where_none(axes: "Axes", diagnosis: Diagnosis) -> None:
     axes.set(xlabel="mean credit without cost / mean credit", ylabel="episodes")
     # Above the bars.
     axes.set_ylim(top=1.18 * axes.get_ylim()[1])
-    left = mean > np.mean(axes.get_xlim())
+    low, high = axes.get_xlim()
+    # Where the dashed line is near, on the other side of the mean.
+    left = mean < 1.0 if abs(mean - 1.0) < 0.25 * (high - low) else mean > (low + high) / 2
     axes.text(
         mean, 0.98, f"mean {mean:.2f} " if left else f" mean {mean:.2f}", size=8, va="top",
         ha="right" if left else "left", transform=axes.get_xaxis_transform(),
