@@ -71,8 +71,7 @@ class PolicyConfig:
     # Added to the learned standard deviation, so that some noise remains: without it a discontinuous cost has no slope.
     min_std: float = static(0.05, "a number from 0 to 1", lambda value: 0 <= value <= 1)
     # Bound of the learned standard deviation at the end of a run, as a fraction of the initial one. The bound falls
-    # geometrically, so that the noisy policy that learns becomes the mean action that is deployed. 1: no bound, which
-    # gives more return on the tasks it was tried on.
+    # geometrically, so that the noisy policy that learns becomes the mean action that is deployed. 1: no bound.
     final_noise: float = traced(1.0, "a number above 0 and at most 1", lambda value: 0 < value <= 1)
 
 
@@ -165,10 +164,11 @@ class ConstraintConfig:
     beyond_horizon: bool = switch(False)
     # Required probability of an acceptable trajectory.
     d: float = traced(0.9, "a number above 0 and below 1", lambda value: 0 < value < 1)
-    # The same at the start of a run, at most d; it rises linearly and reaches d when this fraction of the run is over.
-    # A policy that is held inside the limit before it has learned to move learns little, and labels tell most where
-    # they are both accepted and rejected. The policy to deploy is held to d from the start. 1: d all the time.
+    # The same at the start of a run; it rises to d, and is never above it. A policy that is held inside the limit
+    # before it has learned to move learns little, and labels tell most where some are accepted and some are not. The
+    # policy to deploy is held to d all the time. 1: so is the one that learns.
     initial_d: float = traced(0.5, "a number above 0 and at most 1", lambda value: 0 < value <= 1)
+    # Fraction of the run after which d is reached. The rise is linear.
     ramp: float = traced(0.6, "a number above 0 and at most 1", lambda value: 0 < value <= 1)
     # Which policy must satisfy the constraint: "mean" takes the mean action, as evaluation does; "noisy" explores, as
     # in the paper; "both": the noisy one, and more and more also the mean action, at the end the worse of the two.

@@ -45,8 +45,8 @@ class EstimatorConfig:
     initial_spread: float = static(0.6, "a number above 0 and at most 10", lambda value: 0 < value <= 10)
     # Cost of a step: mean of the clamped credit, mean of the unclamped credit (as released), or a sample.
     cost: str = choice("clamped_mean", "clamped_mean", "mean", "sample")
-    # A new estimator of a run starts with units that remember for long (see `network.with_memory`). It then finds the
-    # step at which a sum crosses the threshold, and blames that one: late, and of little use to the policy.
+    # A new estimator of a run starts with units that remember for long (see `network.with_memory`). In runs
+    # its credit comes later in an episode, and the policy learns less from it (docs/journal.md).
     memory: bool = switch(False)
     # Initial estimator: "none" (random), a folder of `pretrain`, a run folder, or a PyTorch state dict (.pt).
     init: str = static(

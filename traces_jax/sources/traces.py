@@ -261,8 +261,8 @@ class Traces(Labelled):
             final = jnp.asarray(1.0 - config.constraint.d, jnp.float32)
             limit = 1.0 - required(config.constraint, collected.iteration / config.iterations)
         else:
-            (noisy, mean), limit = episodes.both(judged, "costs"), self.budget(config, state)
-            final = limit
+            noisy, mean = episodes.both(judged, "costs")
+            limit = final = self.budget(config, state)
         verdict = judge(
             config,
             collected,
